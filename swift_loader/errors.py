@@ -1,0 +1,64 @@
+"""Every exception of its own that swift_loader raises.
+
+An error that came out of the user's code (a dataset, a collate function) is never replaced: it is
+raised again with its original type, and its ``__cause__`` is a :class:`WorkerError` that carries the
+worker's traceback, the worker, the batch number and the sample indices.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ClosedError",
+    "ConfigError",
+    "LoaderError",
+    "PlanMismatchError",
+    "ShippingError",
+    "StateError",
+    "TooManyBadSamplesError",
+    "WorkerDiedError",
+    "WorkerError",
+    "WorkerTimeoutError",
+]
+
+
+class LoaderError(Exception):
+    """Base of every exception that swift_loader defines."""
+
+
+class ConfigError(LoaderError, ValueError, TypeError):
+    """An option has a value that can't work. Names the option, the value and the fix."""
+
+
+class ClosedError(LoaderError, RuntimeError):
+    """A call came in the wrong order: `start` twice, or anything after `close`."""
+
+
+class PlanMismatchError(LoaderError, RuntimeError):
+    """The consumers of one run hold different plans. Names what differs, and on which rank."""
+
+
+class ShippingError(LoaderError, TypeError):
+    """Something of the user's can't travel to a worker process. Names which thing, and why."""
+
+
+class StateError(LoaderError, ValueError):
+    """A saved state does not fit this loader. Names the difference."""
+
+
+class WorkerError(LoaderError, RuntimeError):
+    """What happened in a worker: its traceback, its number, the batch and the sample indices.
+
+    The cause of a re-raised error; raised itself where the original exception can't travel.
+    """
+
+
+class WorkerDiedError(WorkerError):
+    """A worker process ended by itself (a signal, `os._exit`, out of memory) too often."""
+
+
+class WorkerTimeoutError(WorkerError, TimeoutError):
+    """No batch came within `timeout` seconds. Names the worker, the sample and the Python stack."""
+
+
+class TooManyBadSamplesError(WorkerError):
+    """More samples were skipped or replaced than `max_bad_samples` allows."""

@@ -1,0 +1,244 @@
+"""What `loader.stats()` returns: frozen numbers of one consumer, readable on one screen.
+
+All times are in seconds of wall clock, all sizes in bytes. Pure: no clock, no process is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+__all__ = [
+    "LoaderStats",
+    "StageStats",
+    "Totals",
+    "WorkerStats",
+    "bottleneck",
+    "format_bytes",
+    "format_seconds",
+    "shares",
+]
+
+# What a batch passes through, in order, and where that happens. "worker" stages run in all workers
+# at the same time; the others once a consumer.
+STAGES: dict[str, tuple[str, str]] = {
+    "fetch": ("worker", "workers: fetch"),
+    "collate": ("worker", "workers: collate"),
+    "encode": ("worker", "workers: encode"),
+    "slot_wait": ("slots", "slots: all in use"),
+    "decode": ("reader", "reader: decode"),
+    "to_device": ("device", "device copy"),
+    "wait": ("training", "waiting for data"),
+    "loop": ("training", "training loop"),
+}
+
+_WAITS_LITTLE = 0.05  # below this share of waiting, the training loop itself is what takes the time
+_BUSY = 0.5  # a part that is busy for less of the time can't be what everything waits for
+
+
+class Totals(NamedTuple):
+    """Running sums since the first batch. Differences of two of them describe the time between.
+
+    `elapsed_s`: time within epochs, without the wait for the very first batch (`startup_s`), in
+    which workers start; `worker_s`: the same, summed over the workers that ran; `wait_s`: what of
+    `elapsed_s` the training loop waited for a batch. `queue_depth`: sum over batches.
+    """
+
+    batches: int = 0
+    samples: int = 0
+    nbytes: int = 0
+    elapsed_s: float = 0.0
+    worker_s: float = 0.0
+    startup_s: float = 0.0
+    fetch_s: float = 0.0
+    collate_s: float = 0.0
+    encode_s: float = 0.0
+    slot_wait_s: float = 0.0
+    decode_s: float = 0.0
+    to_device_s: float = 0.0
+    wait_s: float = 0.0
+    queue_depth: int = 0
+
+    @property
+    def loop_s(self) -> float:
+        """Time the training loop spent on its own work."""
+        return max(0.0, self.elapsed_s - self.wait_s)
+
+    @property
+    def wait_share(self) -> float:
+        return self.wait_s / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    def since(self, before: Totals) -> Totals:
+        """What came after `before`."""
+        return Totals(*(a - b for a, b in zip(self, before, strict=True)))
+
+
+def shares(totals: Totals) -> dict[str, float]:
+    """How much of the time each stage was busy; a worker stage: of the time of all workers.
+
+    `fetch`, `collate` and `encode` together tell how busy the workers were; `wait` and `loop` make
+    1. What workers made ahead of the time that is looked at counts too, so a share can pass 1.
+    """
+    elapsed_s = totals.elapsed_s
+    if elapsed_s <= 0:
+        return dict.fromkeys(STAGES, 0.0)
+    worker_s = totals.worker_s if totals.worker_s > 0 else elapsed_s
+    out = {}
+    for stage, (place, _) in STAGES.items():
+        seconds: float = getattr(totals, f"{stage}_s")
+        out[stage] = seconds / (worker_s if place in ("worker", "slots") else elapsed_s)
+    return out
+
+
+def bottleneck(totals: Totals) -> str:
+    """What to speed up first: a text of `STAGES`, "hand-over", or "not known yet".
+
+    While training waits for less than 5% of its time it is the training loop. Otherwise the part
+    that is busiest, and of the workers their longest stage; "hand-over" (messages, scheduling, too
+    few CPUs) where training waits although no part is busy for half of the time.
+    """
+    if totals.batches == 0 or totals.elapsed_s <= 0:
+        return "not known yet"
+    if totals.wait_share < _WAITS_LITTLE:
+        return STAGES["loop"][1]
+    busy = shares(totals)
+    workers = ("fetch", "collate", "encode")
+    parts = {stage: busy[stage] for stage in ("slot_wait", "decode", "to_device")}
+    parts[max(workers, key=busy.__getitem__)] = sum(busy[stage] for stage in workers)
+    stage = max(parts, key=parts.__getitem__)
+    return STAGES[stage][1] if parts[stage] >= _BUSY else "hand-over"
+
+
+@dataclass(frozen=True)
+class StageStats:
+    """One stage over all batches; `share` as in `shares`, p50 and p99 over the latest 512 only."""
+
+    total_s: float
+    share: float
+    mean_s: float
+    p50_s: float
+    p99_s: float
+
+
+@dataclass(frozen=True)
+class WorkerStats:
+    """One worker. `busy_share`: of the elapsed time, spent making batches.
+
+    `cpu_s` (its dead processes' included) and `rss_bytes` are None where there is nothing to look
+    at: a worker on another host, or one that ended before it was looked at.
+    """
+
+    worker: int
+    pid: int | None
+    batches: int
+    busy_share: float
+    cpu_s: float | None
+    rss_bytes: int | None
+    restarts: int
+
+
+@dataclass(frozen=True)
+class LoaderStats:
+    """What one consumer's loader did so far. `repr` is one readable screen, `as_dict` is for JSON.
+
+    `elapsed_s`: time within epochs since the first batch; `startup_s`: the wait for that first
+    batch, counted nowhere else. `wait_share`: of `elapsed_s`, training waited for a batch.
+    `bottleneck`: by the function of that name. `stages`: fetch, collate, encode, slot_wait, decode,
+    to_device, wait, loop. `queue_depth_*`: batches ready when one was asked for. `skipped`,
+    `replaced`: the latest 100 sample indices; `nb_skipped`, `nb_replaced`: how many in all.
+    """
+
+    consumer: int
+    epoch: int | None
+    batches: int
+    samples: int
+    nbytes: int
+    elapsed_s: float
+    startup_s: float
+    batches_per_s: float
+    samples_per_s: float
+    bytes_per_s: float
+    wait_share: float
+    bottleneck: str
+    stages: dict[str, StageStats]
+    queue_depth_mean: float
+    queue_depth_max: int
+    restarts: int
+    nb_skipped: int
+    skipped: tuple[int, ...]
+    nb_replaced: int
+    replaced: tuple[int, ...]
+    workers: tuple[WorkerStats, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain dicts, lists and numbers, ready for `json.dumps`."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        epoch = "" if self.epoch is None else f", epoch {self.epoch}"
+        lines = [
+            f"swift_loader, consumer {self.consumer}{epoch}: {self.batches:,} batches, "
+            f"{self.samples:,} samples, {format_bytes(self.nbytes)} in "
+            f"{format_seconds(self.elapsed_s)}",
+            f"  {self.batches_per_s:,.1f} batches/s, {self.samples_per_s:,.0f} samples/s, "
+            f"{format_bytes(self.bytes_per_s)}/s; first batch after "
+            f"{format_seconds(self.startup_s)}",
+            f"  waited for data: {self.wait_share:.1%} of the time; bottleneck: {self.bottleneck}",
+            f"  queue depth: mean {self.queue_depth_mean:.1f}, max {self.queue_depth_max}; "
+            f"restarts: {self.restarts}; {self._bad_samples()}",
+            f"  {'stage':<10}{'busy':>8}{'mean':>11}{'p50':>11}{'p99':>11}{'total':>11}",
+        ]
+        for name, stage in self.stages.items():
+            times = (stage.mean_s, stage.p50_s, stage.p99_s, stage.total_s)
+            columns = "".join(f"{format_seconds(time_s):>11}" for time_s in times)
+            lines.append(f"  {name:<10}{stage.share:>8.1%}{columns}")
+        if self.workers:
+            lines.append(
+                f"  {'worker':<10}{'busy':>8}{'batches':>11}{'cpu':>11}{'memory':>11}"
+                f"{'pid':>11}{'restarts':>11}"
+            )
+        shown = self.workers[:_WORKERS_SHOWN]
+        for row in shown:
+            cpu = "-" if row.cpu_s is None else format_seconds(row.cpu_s)
+            rss = "-" if row.rss_bytes is None else format_bytes(row.rss_bytes)
+            pid = "-" if row.pid is None else str(row.pid)
+            lines.append(
+                f"  {row.worker:<10}{row.busy_share:>8.1%}{row.batches:>11,}{cpu:>11}{rss:>11}"
+                f"{pid:>11}{row.restarts:>11}"
+            )
+        if len(self.workers) > len(shown):
+            lines.append(f"  and {len(self.workers) - len(shown)} workers more, see .workers")
+        return "\n".join(lines)
+
+    def _bad_samples(self) -> str:
+        parts = []
+        for what, count, indices in (
+            ("skipped", self.nb_skipped, self.skipped),
+            ("replaced", self.nb_replaced, self.replaced),
+        ):
+            some = ", ".join(map(str, indices[-5:]))
+            parts.append(f"{what}: {count:,}" + (f" (latest {some})" if some else ""))
+        return "; ".join(parts)
+
+
+_WORKERS_SHOWN = 16
+
+
+def format_seconds(seconds: float) -> str:
+    """``1.42 s``, ``3.1 ms``, ``12 us``, ``0 s``, ``3 min 05 s``, ``2 h 03 min``."""
+    if seconds >= 7200:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+    if seconds >= 120:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-6:.1g} us" if seconds > 0 else "0 s"
+
+
+def format_bytes(nbytes: float) -> str:
+    """``9.6 MB``, in powers of 1000."""
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.3g} {unit}"
+    return f"{nbytes:.0f} B"

@@ -13,9 +13,9 @@ Signatures that the pipeline calls::
     meter.event("warning", text="...")           # anything else worth a line on the time line
     meter.snapshot() -> LoaderStats
 
-`add` is plain additions into attributes: no lock, no numpy, no system call. One thread calls `add`
-and the epoch calls; the others may come from any thread, as `snapshot` may (it can then be a batch
-behind in some columns).
+`add` is plain additions into attributes: no lock, no numpy, no system call (about 1 us). One thread
+calls `add` and the epoch calls; the others may come from any thread, as `snapshot` may (it can then
+be a batch behind in some columns).
 
 A `Listener` (the benchmark file) hears of every event, and is called by `add` once the time that it
 asked for has come. Without one that costs a comparison with infinity.
@@ -23,6 +23,7 @@ asked for has come. Without one that costs a comparison with infinity.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
@@ -104,6 +105,7 @@ class Meter:
     def __init__(self, consumer: int) -> None:
         self.consumer = consumer
         self.epoch: int | None = None
+        self._lock = threading.Lock()  # for what any thread may change; never taken by `add`
         self._workers: dict[int, _Worker] = {}
         self._recent: deque[BatchTimes] = deque(maxlen=_RECENT_BATCHES)
         self._listener: Listener | None = None
@@ -199,8 +201,9 @@ class Meter:
     def worker_restarted(self, worker: int, pid: int | None, why: str = "") -> None:
         """A new process took the place of a dead or hung one; `why` goes onto the time line."""
         row = self._place(worker, pid, running=True)
-        row.restarts += 1
-        self._restarts += 1
+        with self._lock:
+            row.restarts += 1
+            self._restarts += 1
         self.event("restart", worker=worker, pid=pid, why=why)
 
     def worker_stopped(self, worker: int) -> None:
@@ -210,14 +213,16 @@ class Meter:
 
     def skipped(self, index: int, why: str = "") -> None:
         """Sample `index` raised, and was left out."""
-        self._nb_skipped += 1
-        self._skipped.append(index)
+        with self._lock:
+            self._nb_skipped += 1
+            self._skipped.append(index)
         self.event("skipped", index=index, why=why)
 
     def replaced(self, index: int, why: str = "") -> None:
         """Sample `index` raised, and another one took its place."""
-        self._nb_replaced += 1
-        self._replaced.append(index)
+        with self._lock:
+            self._nb_replaced += 1
+            self._replaced.append(index)
         self.event("replaced", index=index, why=why)
 
     def event(self, kind: str, **facts: object) -> None:
@@ -291,35 +296,38 @@ class Meter:
         return self._closed_s + (0.0 if self._mark_s is None else self._at_s - self._mark_s)
 
     def _place(self, worker: int, pid: int | None, *, running: bool) -> _Worker:
-        row = self._workers.setdefault(worker, _Worker())
-        row.cpu_before_s += row.cpu_s or 0.0
-        row.cpu_s = row.process = None
-        row.pid = pid
-        if row.running != running:
-            elapsed_s = self._elapsed_s()
-            self._worker_s += self._nb_running * (elapsed_s - self._worker_mark_s)
-            self._worker_mark_s = elapsed_s
-            self._nb_running += 1 if running else -1
-            row.running = running
+        with self._lock:
+            row = self._workers.setdefault(worker, _Worker())
+            row.cpu_before_s += row.cpu_s or 0.0
+            row.cpu_s = row.process = None
+            row.pid = pid
+            if row.running != running:
+                elapsed_s = self._elapsed_s()
+                self._worker_s += self._nb_running * (elapsed_s - self._worker_mark_s)
+                self._worker_mark_s = elapsed_s
+                self._nb_running += 1 if running else -1
+                row.running = running
         return row
 
 
 def _worker_stats(worker: int, row: _Worker, elapsed_s: float) -> WorkerStats:
     rss_bytes = None
-    if row.pid is not None:
+    pid, process = row.pid, row.process
+    if pid is not None:
         try:
-            if row.process is None:
-                row.process = psutil.Process(row.pid)
-            with row.process.oneshot():
-                cpu = row.process.cpu_times()
-                rss_bytes = int(row.process.memory_info().rss)
-            row.cpu_s = cpu.user + cpu.system
+            if process is None:
+                process = row.process = psutil.Process(pid)
+            with process.oneshot():
+                cpu = process.cpu_times()
+                rss_bytes = int(process.memory_info().rss)
+            if row.pid == pid:  # else another thread has just put a new process in its place
+                row.cpu_s = cpu.user + cpu.system
         except psutil.Error:  # it ended, or is another user's: what was seen before stays
             rss_bytes = None
     seen = row.cpu_s is not None or row.cpu_before_s > 0
     return WorkerStats(
         worker=worker,
-        pid=row.pid,
+        pid=pid,
         batches=row.batches,
         busy_share=row.busy_s / elapsed_s if elapsed_s > 0 else 0.0,
         cpu_s=row.cpu_before_s + (row.cpu_s or 0.0) if seen else None,

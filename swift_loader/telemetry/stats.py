@@ -70,7 +70,7 @@ class Totals(NamedTuple):
 
     def since(self, before: Totals) -> Totals:
         """What came after `before`."""
-        return Totals(*(a - b for a, b in zip(self, before, strict=True)))
+        return Totals._make(a - b for a, b in zip(self, before, strict=True))
 
 
 def shares(totals: Totals) -> dict[str, float]:

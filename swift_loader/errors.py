@@ -8,6 +8,7 @@ the worker's traceback, the worker, the batch number and the sample indices.
 from __future__ import annotations
 
 __all__ = [
+    "BatchError",
     "ClosedError",
     "ConfigError",
     "LoaderError",
@@ -23,6 +24,10 @@ __all__ = [
 
 class LoaderError(Exception):
     """Base of every exception that swift_loader defines."""
+
+
+class BatchError(LoaderError, TypeError, ValueError):
+    """A batch can't be collated or encoded. Names the field, the shapes or types, and the fix."""
 
 
 class ConfigError(LoaderError, ValueError, TypeError):

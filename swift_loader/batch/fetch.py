@@ -1,0 +1,182 @@
+"""Samples out of a dataset: by `__getitems__`, by threads, or one by one; and what to do with a
+sample that raises.
+
+`on_error` is one of
+
+- ``"raise"`` (default): the exception goes to the training loop;
+- ``"skip"``: the batch is smaller by that sample;
+- ``"replace"``: another good sample of the batch stands in;
+- a callable ``(exception, index) -> sample``: what it returns stands in, `SKIP` leaves it out, and
+  what it raises goes to the training loop.
+
+A batch never vanishes, since all consumers must make the same number of steps: where every sample
+of a batch is bad, the next good sample of the dataset stands in, whatever the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+__all__ = ["SKIP", "Bad", "BadSampleError", "Fetcher", "OnError"]
+
+_STAND_IN_TRIES = 100
+
+
+class _Skip:
+    """What an `on_error` callable returns to leave a sample out."""
+
+    def __repr__(self) -> str:
+        return "swift_loader.SKIP"
+
+    def __reduce__(self) -> str:
+        return "SKIP"
+
+
+SKIP: Final = _Skip()
+OnError = Literal["raise", "skip", "replace"] | Callable[[Exception, int], Any]
+
+
+class BadSampleError(Exception):
+    """Internal: sample `index` raised, and the policy is to raise. The cause is what it raised."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+class Fetcher:
+    """Fetches the samples of a batch. Not for several threads at once."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        nb_samples: int,
+        on_error: OnError,
+        threads: int,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._dataset = dataset
+        self._nb_samples = nb_samples
+        self._on_error = on_error
+        self._progress = progress
+        self._many = getattr(dataset, "__getitems__", None)
+        self._pool = (
+            ThreadPoolExecutor(threads, thread_name_prefix="swift_loader-fetch")
+            if threads > 1
+            else None
+        )
+
+    def fetch(self, indices: Sequence[int]) -> tuple[list[Any], list[Bad]]:
+        """The samples, and the bad ones.
+
+        Raises `BadSampleError` (from the exception itself) when a sample raised and the policy,
+        or the callable, says so.
+        """
+        if callable(self._many):
+            return self._fetch_many(indices)
+        if self._pool is not None:
+            return self._resolve(indices, list(self._pool.map(self._try, indices)))
+        samples = []
+        dataset, progress = self._dataset, self._progress
+        index = -1
+        try:
+            for index in indices:
+                progress(index)
+                samples.append(dataset[index])
+        except Exception as error:
+            if self._on_error == "raise":
+                raise BadSampleError(index) from error
+            done = len(samples)
+            rest = [self._try(i) for i in indices[done + 1 :]]
+            return self._resolve(indices, [*samples, _Raised(error), *rest])
+        return samples, []
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _fetch_many(self, indices: Sequence[int]) -> tuple[list[Any], list[Bad]]:
+        assert self._many is not None
+        self._progress(indices[0] if indices else -1)
+        try:
+            return list(self._many(indices)), []
+        except Exception as error:
+            if self._on_error == "raise":
+                raise BadSampleError(-1) from error
+        return self._resolve(indices, [self._try(index) for index in indices])
+
+    def _try(self, index: int) -> Any:
+        self._progress(index)
+        try:
+            return self._dataset[index]
+        except Exception as error:  # noqa: BLE001 - the policy decides
+            return _Raised(error)
+
+    def _resolve(self, indices: Sequence[int], results: list[Any]) -> tuple[list[Any], list[Bad]]:
+        """Apply the policy to the bad ones among `results`."""
+        if not any(type(result) is _Raised for result in results):
+            return results, []
+        good = [result for result in results if type(result) is not _Raised]
+        samples: list[Any] = []
+        bad: list[Bad] = []
+        for position, (index, result) in enumerate(zip(indices, results, strict=True)):
+            if type(result) is not _Raised:
+                samples.append(result)
+                continue
+            stand_in = self._stand_in(result.error, index, position, good, bad)
+            bad.append(Bad(index, result.error, replaced=stand_in is not SKIP))
+            if stand_in is not SKIP:
+                samples.append(stand_in)
+        if not samples:
+            samples.append(self._next_good(indices[-1], bad))
+        return samples, bad
+
+    def _stand_in(
+        self, error: Exception, index: int, position: int, good: list[Any], bad: list[Bad]
+    ) -> Any:
+        """What takes the place of a bad sample: another one, or `SKIP`."""
+        if self._on_error == "raise":
+            raise BadSampleError(index) from error
+        if self._on_error == "skip":
+            return SKIP
+        if self._on_error == "replace":
+            if not good:
+                good.append(self._next_good(index, bad))
+            return good[position % len(good)]
+        try:
+            return self._on_error(error, index)
+        except Exception as refused:
+            raise BadSampleError(index) from refused
+
+    def _next_good(self, index: int, bad: list[Bad]) -> Any:
+        """The next good sample after `index`: a batch must hold something."""
+        error: Exception | None = None
+        for step in range(1, min(_STAND_IN_TRIES, self._nb_samples) + 1):
+            candidate = (index + step) % self._nb_samples
+            result = self._try(candidate)
+            if type(result) is not _Raised:
+                return result
+            error = result.error
+            bad.append(Bad(candidate, error, replaced=True))
+        raise BadSampleError(index) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A sample that raised, and whether another one stands in."""
+
+    index: int
+    error: Exception
+    replaced: bool
+
+
+class _Raised:
+    """Stands for a sample that raised, among those that did not."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error

@@ -1,0 +1,98 @@
+"""What a skeleton calls when it is decoded. The names here are in every skeleton.
+
+`base` is the array over the slot; whatever is built here is a view that keeps it alive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, from_numpy
+
+from swift_loader.batch.arena import carrier_of
+
+__all__ = [
+    "array",
+    "attributes",
+    "compressed",
+    "coordinate",
+    "nested",
+    "permuted",
+    "same",
+    "subclass",
+    "tensor",
+]
+
+#: name of a torch dtype -> numpy dtype of its bits, and the torch dtype where that differs
+_CARRIERS: dict[str, tuple[np.dtype[Any], torch.dtype | None]] = {}
+
+
+def _carrier(name: str) -> tuple[np.dtype[Any], torch.dtype | None]:
+    dtype: torch.dtype = getattr(torch, name)
+    carrier = carrier_of(dtype)
+    alike = from_numpy(np.empty(0, carrier)).dtype is dtype
+    _CARRIERS[name] = found = (carrier, None if alike else dtype)
+    return found
+
+
+def same(base: Any) -> Any:
+    """The base itself."""
+    return base
+
+
+def tensor(base: npt.NDArray[np.uint8], name: str, offset: int, *shape: int) -> Tensor:
+    """A contiguous tensor of the dtype with this name."""
+    carrier, dtype = _CARRIERS.get(name) or _carrier(name)
+    bits = from_numpy(np.ndarray(shape, carrier, base, offset))
+    return bits if dtype is None else bits.view(dtype)
+
+
+def array(
+    base: npt.NDArray[np.uint8],
+    dtype: Any,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+) -> npt.NDArray[Any]:
+    """A numpy array; strides in bytes, None for C order."""
+    return np.ndarray(shape, dtype, base, offset, strides)
+
+
+def permuted(dense: Tensor, order: tuple[int, ...]) -> Tensor:
+    """A tensor whose dimensions lie in memory in another order (channels last, say)."""
+    return dense.permute(order)
+
+
+def subclass(plain: Tensor, kind: type[Tensor]) -> Tensor:
+    """A tensor as the subclass that it was."""
+    return plain.as_subclass(kind)
+
+
+def attributes(obj: Any, state: dict[str, Any]) -> None:
+    """What the user had hung on a tensor."""
+    for name, value in state.items():
+        object.__setattr__(obj, name, value)
+
+
+def coordinate(indices: Tensor, values: Tensor, shape: tuple[int, ...], coalesced: bool) -> Tensor:
+    """A sparse tensor of the COO layout."""
+    return torch.sparse_coo_tensor(
+        indices, values, shape, is_coalesced=coalesced, check_invariants=False
+    )
+
+
+def compressed(
+    outer: Tensor, inner: Tensor, values: Tensor, shape: tuple[int, ...], layout: torch.layout
+) -> Tensor:
+    """A sparse tensor of the CSR, CSC, BSR or BSC layout."""
+    return torch.sparse_compressed_tensor(
+        outer, inner, values, shape, layout=layout, check_invariants=False
+    )
+
+
+def nested(parts: list[Tensor]) -> Tensor:
+    """A nested tensor of the strided layout. It is a copy: torch offers no other way."""
+    return torch.nested.as_nested_tensor(parts, layout=torch.strided)

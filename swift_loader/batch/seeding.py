@@ -1,0 +1,25 @@
+"""Seeds the generators that datasets and collate functions draw from."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+
+__all__ = ["seed_generators"]
+
+
+def seed_generators(seed: int) -> None:
+    """Seed `random`, `numpy.random` and torch's CPU generator of this process.
+
+    Called in a worker before each batch, so it must be cheap; accelerators are left alone, because
+    workers never touch them.
+
+    Args:
+        seed: a number in [0, 2**64). numpy's legacy generator takes 32 bits; it gets the low half
+            mixed with the high half.
+    """
+    random.seed(seed)
+    np.random.seed((seed ^ (seed >> 32)) & 0xFFFFFFFF)
+    torch.default_generator.manual_seed(seed)

@@ -1,0 +1,74 @@
+"""Every example runs in its short form, keeps what it promises, and leaves no process behind.
+
+The examples check themselves (accuracy reached, loss fallen) and exit with an error otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIMIT_S = 100
+MARK = "SWIFT_LOADER_EXAMPLE_RUN"
+
+pytest.importorskip("sklearn", reason="needs the requirements of the examples")
+
+
+def processes_of(run: str) -> list[psutil.Process]:
+    """All live processes that descend from this run: they inherited its mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == run and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue  # ended meanwhile, or somebody else's
+    return found
+
+
+def run_example(folder: Path, name: str, *arguments: str) -> str:
+    """What the example printed. `folder` is for the output: a pipe would outlive a killed parent."""
+    run = uuid.uuid4().hex
+    printed = folder / "printed"
+    with printed.open("w") as output:
+        example = subprocess.Popen(
+            [sys.executable, str(EXAMPLES / name), *arguments],
+            env={**os.environ, MARK: run},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        code = example.wait(timeout=LIMIT_S)
+        _, left = psutil.wait_procs(processes_of(run), timeout=5)
+    finally:
+        for process in processes_of(run):
+            process.kill()
+        example.wait()
+    assert code == 0, printed.read_text()
+    assert not left, printed.read_text()
+    return printed.read_text()
+
+
+def test_digits_reach_their_accuracy_on_two_ranks(tmp_path: Path) -> None:
+    output = run_example(tmp_path, "fabric_digits.py", "--short")
+    assert "MEMBER: 2/2" in output
+    assert "what the loader of rank 0 did" in output
+
+
+def test_jpeg_files_are_told_apart(tmp_path: Path) -> None:
+    output = run_example(tmp_path, "jpeg_folder.py", "--short")
+    assert "what the loader did" in output
+
+
+def test_byte_model_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "lm.pt"
+    output = run_example(tmp_path, "byte_lm.py", "--short", "--checkpoint", str(checkpoint))
+    assert "goes on from step 30" in output
+    assert checkpoint.exists()

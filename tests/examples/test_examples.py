@@ -34,7 +34,7 @@ def processes_of(run: str) -> list[psutil.Process]:
 
 
 def run_example(folder: Path, name: str, *arguments: str) -> str:
-    """What the example printed. `folder` is for the output: a pipe would outlive a killed parent."""
+    """What the example printed: into a file in `folder`, as a pipe outlives a killed parent."""
     run = uuid.uuid4().hex
     printed = folder / "printed"
     with printed.open("w") as output:

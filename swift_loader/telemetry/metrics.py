@@ -30,8 +30,7 @@ from itertools import pairwise
 from math import ceil, inf
 from typing import NamedTuple, Protocol
 
-import psutil
-
+from swift_loader.telemetry.processes import WorkerRow
 from swift_loader.telemetry.stats import (
     STAGES,
     LoaderStats,
@@ -83,22 +82,6 @@ class Listener(Protocol):
         """Something happened: ``epoch_begin``, ``epoch_end``, ``restart``, ``skipped``, ..."""
 
 
-class _Worker:
-    __slots__ = (
-        "batches", "busy_s", "cpu_before_s", "cpu_s", "pid", "process", "restarts", "running"
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.running = False
-        self.batches = 0
-        self.busy_s = 0.0
-        self.restarts = 0
-        self.pid: int | None = None
-        self.process: psutil.Process | None = None
-        self.cpu_s: float | None = None  # of the process that runs now, when last looked at
-        self.cpu_before_s = 0.0  # of the dead ones before it
-
-
 class Meter:
     """The running sums of one consumer. See the module's text for who calls what."""
 
@@ -106,7 +89,7 @@ class Meter:
         self.consumer = consumer
         self.epoch: int | None = None
         self._lock = threading.Lock()  # for what any thread may change; never taken by `add`
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, WorkerRow] = {}
         self._recent: deque[BatchTimes] = deque(maxlen=_RECENT_BATCHES)
         self._listener: Listener | None = None
         self._due_s = inf
@@ -136,6 +119,8 @@ class Meter:
     def epoch_begins(self, epoch: int, at_s: float) -> None:
         """The training loop asked for an iterator. Time since the last batch is not counted."""
         self._close_epoch(self._at_s)
+        if at_s >= self._due_s and self._listener is not None:
+            self._due_s = self._listener.interval(at_s)
         self.epoch = epoch
         self._mark_s = self._at_s = at_s
         self.event("epoch_begin", epoch=epoch)
@@ -253,9 +238,7 @@ class Meter:
     def workers(self) -> tuple[WorkerStats, ...]:
         """Each worker's row, with its CPU time and memory looked up now (about 0.1 ms a worker)."""
         elapsed_s = self.totals().elapsed_s
-        return tuple(
-            _worker_stats(worker, row, elapsed_s) for worker, row in sorted(self._workers.items())
-        )
+        return tuple(row.look(worker, elapsed_s) for worker, row in sorted(self._workers.items()))
 
     def snapshot(self) -> LoaderStats:
         """Everything so far."""
@@ -295,12 +278,10 @@ class Meter:
     def _elapsed_s(self) -> float:
         return self._closed_s + (0.0 if self._mark_s is None else self._at_s - self._mark_s)
 
-    def _place(self, worker: int, pid: int | None, *, running: bool) -> _Worker:
+    def _place(self, worker: int, pid: int | None, *, running: bool) -> WorkerRow:
         with self._lock:
-            row = self._workers.setdefault(worker, _Worker())
-            row.cpu_before_s += row.cpu_s or 0.0
-            row.cpu_s = row.process = None
-            row.pid = pid
+            row = self._workers.setdefault(worker, WorkerRow())
+            row.place(pid)
             if row.running != running:
                 elapsed_s = self._elapsed_s()
                 self._worker_s += self._nb_running * (elapsed_s - self._worker_mark_s)
@@ -308,32 +289,6 @@ class Meter:
                 self._nb_running += 1 if running else -1
                 row.running = running
         return row
-
-
-def _worker_stats(worker: int, row: _Worker, elapsed_s: float) -> WorkerStats:
-    rss_bytes = None
-    pid, process = row.pid, row.process
-    if pid is not None:
-        try:
-            if process is None:
-                process = row.process = psutil.Process(pid)
-            with process.oneshot():
-                cpu = process.cpu_times()
-                rss_bytes = int(process.memory_info().rss)
-            if row.pid == pid:  # else another thread has just put a new process in its place
-                row.cpu_s = cpu.user + cpu.system
-        except psutil.Error:  # it ended, or is another user's: what was seen before stays
-            rss_bytes = None
-    seen = row.cpu_s is not None or row.cpu_before_s > 0
-    return WorkerStats(
-        worker=worker,
-        pid=pid,
-        batches=row.batches,
-        busy_share=row.busy_s / elapsed_s if elapsed_s > 0 else 0.0,
-        cpu_s=row.cpu_before_s + (row.cpu_s or 0.0) if seen else None,
-        rss_bytes=rss_bytes,
-        restarts=row.restarts,
-    )
 
 
 def _stages(totals: Totals, recent: list[BatchTimes]) -> dict[str, StageStats]:

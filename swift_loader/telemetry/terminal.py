@@ -1,0 +1,222 @@
+"""The terminal form of `report`: plain text, 100 columns, no escape codes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from swift_loader.telemetry.runs import Event, Interval, Run, merge, waiting, workers_cpu
+from swift_loader.telemetry.stats import (
+    STAGES,
+    bottleneck,
+    format_bytes,
+    format_seconds,
+    shares,
+)
+
+__all__ = ["ADVICE", "clock", "comparison", "describe_event", "terminal_text", "verdict"]
+
+_LINE = 60  # columns of a time line
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_EVENTS_SHOWN = 20
+
+ADVICE = {
+    "workers: fetch": "`dataset[i]` takes the workers' time. More workers while CPUs are free, "
+    "threads_per_worker where it waits on I/O, or a faster dataset.",
+    "workers: collate": "`collate_fn` takes the workers' time. The default one stacks straight "
+    "into shared memory; one of your own costs a copy.",
+    "workers: encode": "Encoding takes the workers' time: the batch holds objects that are no "
+    "tensors or arrays, or `batch_encoder` is slow.",
+    "slots: all in use": "Workers wait for free slots: the training loop keeps batches for long. "
+    "Let go of them sooner, or give a larger data_queue_size.",
+    "reader: decode": "Decoding in the training process takes the time: multithread=True, or "
+    "batches of fewer and larger tensors.",
+    "device copy": "Copying to the device takes the time: a larger max_nb_batch_on_device, "
+    "smaller types (uint8 instead of float32), or a cheaper `to_device`.",
+    "hand-over": "No part is busy, and still training waits: more processes than CPUs, or batches "
+    "so small that handing them over costs more than making them.",
+    "training loop": "The data keeps up; the training step itself takes the time.",
+}
+
+
+def terminal_text(runs: Sequence[Run], passed_over: int = 0) -> str:
+    """The whole report, one part a run, and a table of all where there are several."""
+    parts = ["\n".join(_run_lines(run)) for run in runs]
+    if len(runs) > 1:
+        parts.append("\n".join(_table(comparison(runs))))
+    if passed_over:
+        parts.append(f"{passed_over} lines were cut short or are no lines of a benchmark file.")
+    return "\n\n".join(parts) + "\n"
+
+
+def verdict(run: Run) -> str:
+    """Was training waiting for data? In one sentence."""
+    totals = run.totals
+    if not totals.batches:
+        return "No batch was delivered."
+    if totals.elapsed_s <= 0:
+        return "One batch was delivered: too little to tell."
+    waited = f"{format_seconds(totals.wait_s)} of {format_seconds(totals.elapsed_s)}"
+    if totals.wait_share < 0.05:
+        return f"Training hardly waited for data: {totals.wait_share:.1%} of the time ({waited})."
+    return f"Training waited for data {totals.wait_share:.0%} of the time ({waited})."
+
+
+def comparison(runs: Sequence[Run]) -> list[list[str]]:
+    """A table, head first: what tells runs apart, a column a run."""
+    rows = [["", *(run.label for run in runs)]]
+    for name, value in _FACTS:
+        rows.append([name, *(value(run) for run in runs)])
+    return rows
+
+
+def _rate(run: Run, amount: float) -> float:
+    elapsed_s = run.totals.elapsed_s
+    return amount / elapsed_s if elapsed_s > 0 else 0.0
+
+
+def _event_count(run: Run, *kinds: str) -> str:
+    counts = run.event_counts
+    return f"{sum(counts[kind] for kind in kinds):,}"
+
+
+def _mean_depth(run: Run) -> str:
+    totals = run.totals
+    return f"{totals.queue_depth / totals.batches:.1f}" if totals.batches else "-"
+
+
+def _mean_cpu(intervals: Sequence[Interval]) -> str:
+    duration_s = sum(interval.duration_s for interval in intervals)
+    cpu_s = sum((i.consumer_cpu + workers_cpu(i)) * i.duration_s for i in intervals)
+    return f"{cpu_s / duration_s:.2f}" if duration_s > 0 else "-"
+
+
+_FACTS = (
+    ("waited for data", lambda run: f"{run.totals.wait_share:.1%}"),
+    ("bottleneck", lambda run: bottleneck(run.totals)),
+    ("samples/s", lambda run: f"{_rate(run, run.totals.samples):,.0f}"),
+    ("batches/s", lambda run: f"{_rate(run, run.totals.batches):,.1f}"),
+    ("bytes/s", lambda run: f"{format_bytes(_rate(run, run.totals.nbytes))}/s"),
+    ("batches", lambda run: f"{run.totals.batches:,}"),
+    ("samples", lambda run: f"{run.totals.samples:,}"),
+    ("time in epochs", lambda run: format_seconds(run.totals.elapsed_s)),
+    ("wait for first batch", lambda run: format_seconds(run.totals.startup_s)),
+    ("mean queue depth", _mean_depth),
+    ("mean CPUs used", lambda run: _mean_cpu(run.intervals)),
+    ("peak memory", lambda run: format_bytes(run.peak_rss_bytes)),
+    ("restarts", lambda run: _event_count(run, "restart")),
+    ("skipped, replaced", lambda run: _event_count(run, "skipped", "replaced")),
+)
+
+
+def describe_event(event: Event) -> str:
+    """One event in words."""
+    facts = event.facts
+    known = {
+        "epoch_begin": "epoch {epoch} begins",
+        "epoch_end": "epoch {epoch} ends",
+        "worker_start": "worker {worker} started (pid {pid})",
+        "worker_stop": "worker {worker} stopped",
+        "restart": "worker {worker} restarted (now pid {pid})",
+        "skipped": "sample {index} skipped",
+        "replaced": "sample {index} replaced",
+        "warning": "warning: {text}",
+    }
+    try:
+        text = known[event.kind].format(**facts)
+    except KeyError:
+        text = event.kind + "".join(f", {name} {value}" for name, value in facts.items())
+    why = facts.get("why")
+    return f"{text}: {why}" if why and event.kind in known else text
+
+
+def _run_lines(run: Run) -> list[str]:
+    totals = run.totals
+    header, host = run.header, run.header.get("host", {})
+    stop = bottleneck(totals)
+    lines = [f"== {run.label}"]
+    if host:
+        lines.append(
+            f"   swift_loader {header.get('version')}, Python {host.get('python')}, torch "
+            f"{host.get('torch')}, {host.get('nb_cpus')} CPUs, {host.get('name')}"
+        )
+    if run.summary is None:
+        lines.append("   It has no summary: the process was killed, or is still running.")
+    lines += ["", f"   {verdict(run)}"]
+    if stop in ADVICE:
+        lines += [f"   Bottleneck: {stop}.", f"   {ADVICE[stop]}"]
+    for stretch in waiting(run)[:3]:
+        lines.append(
+            f"   Waited {format_seconds(stretch.waited_s)} between {clock(stretch.from_s)} and "
+            f"{clock(stretch.t_s)} ({stretch.bottleneck})."
+        )
+    lines.append("")
+    lines += [f"   {name:<22}{value(run)}" for name, value in _FACTS[2:]]
+    lines.append("")
+    share = shares(totals)
+    for stage, (_, text) in STAGES.items():
+        bar = "█" * round(30 * min(1.0, share[stage]))
+        lines.append(f"   {text:<20}{share[stage]:>7.1%}  {bar}")
+    lines += ["", *_time_lines(run), *_event_lines(run)]
+    return lines
+
+
+def _time_lines(run: Run) -> list[str]:
+    intervals = merge(run.intervals, _LINE)
+    if not intervals:
+        return []
+    rates = [interval.totals.samples / (interval.duration_s or 1.0) for interval in intervals]
+    depths = [interval.queue_depth or 0.0 for interval in intervals]
+    cpus = [interval.consumer_cpu + workers_cpu(interval) for interval in intervals]
+    waits = [interval.totals.wait_share for interval in intervals]
+    width = len(intervals)
+    end = clock(intervals[-1].t_s)
+    return [
+        f"   {'waited':<14}{_spark(waits, 1.0)}  of 100%",
+        f"   {'samples/s':<14}{_spark(rates, max(rates))}  of {max(rates):,.0f}",
+        f"   {'queue depth':<14}{_spark(depths, max(depths))}  of {max(depths):.1f}",
+        f"   {'CPUs used':<14}{_spark(cpus, max(cpus))}  of {max(cpus):.2f}",
+        f"   {'':<14}0{end:>{max(1, width - 1)}}",
+    ]
+
+
+def _event_lines(run: Run) -> list[str]:
+    told = [event for event in run.events if event.kind not in _QUIET]
+    if not told:
+        return []
+    lines = ["", "   Events"]
+    lines += [
+        f"   {clock(event.t_s):>9}  {describe_event(event)}" for event in told[:_EVENTS_SHOWN]
+    ]
+    if len(told) > _EVENTS_SHOWN:
+        lines.append(f"   and {len(told) - _EVENTS_SHOWN} more")
+    return lines
+
+
+_QUIET = ("epoch_begin", "epoch_end", "worker_start", "worker_stop")
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "   "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _spark(values: Sequence[float], top: float) -> str:
+    if top <= 0:
+        return _BLOCKS[0] * len(values)
+    steps = len(_BLOCKS) - 1
+    # A value that is not zero is never drawn as nothing.
+    levels = [min(steps, max(round(steps * v / top), 1 if v > 0 else 0)) for v in values]
+    return "".join(_BLOCKS[level] for level in levels)
+
+
+def clock(seconds: float) -> str:
+    """``0:07.2``, ``12:40``, ``3:05:00``: a place on the time line."""
+    if seconds < 60:
+        return f"0:{seconds:04.1f}"
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

@@ -34,19 +34,19 @@ _BLOCKS_KEPT = 16
 _FEISTEL_ROUNDS = 4
 """Each changes both halves once."""
 
-_OFFSET, _WINDOWS, _ROUND = 1, 2, 3  # purposes of keys
+_ROTATION, _WINDOWS, _ROUND = 1, 2, 3  # purposes of keys
 
 # A sort key is 20 bits of hash over 12 bits of place: all keys differ, so the order does not depend
 # on the sorting algorithm; two of 4096 with equal hashes are rare enough not to matter.
+# Constants are arrays of no dimension: numpy is faster with these than with its scalars.
 _PLACE = np.arange(SORTED_WINDOW, dtype=np.uint32)
-_PLACE_BITS = np.uint32(SORTED_WINDOW - 1)
-_HASH_BITS = ~_PLACE_BITS
-_MULTIPLIER = np.uint32(0x846CA68B)
-_SHIFT = np.uint32(15)
+_PLACE_BITS = np.array(SORTED_WINDOW - 1, dtype=np.uint32)
+_MULTIPLIER = np.array((0x846CA68B << 12) & 0xFFFFFFFF, dtype=np.uint32)
+_SHIFT = np.array(15, dtype=np.uint32)
 
-_MULTIPLIER_IN = np.uint64(0x9E3779B97F4A7C15)
-_MULTIPLIER_OUT = np.uint64(0xD6E8FEB86659FD93)
-_HALF = np.uint64(32)
+_MULTIPLIER_IN = np.array(0x9E3779B97F4A7C15, dtype=np.uint64)
+_MULTIPLIER_OUT = np.array(0xD6E8FEB86659FD93, dtype=np.uint64)
+_HALF = np.array(32, dtype=np.uint64)
 
 
 def shuffled(
@@ -85,29 +85,39 @@ def _block(
     start: int, stop: int, nb_samples: int, window: int, seed: int, epoch: int
 ) -> NDArray[np.int64]:
     """Sample indices at the positions ``[start, stop)`` of one block; read-only."""
+    rotation, epoch_key = _epoch(nb_samples, seed, epoch)
+    places: NDArray[np.uint32] | NDArray[np.uint64]
     if window <= SORTED_WINDOW:
-        key = key64(_WINDOWS, seed, epoch, start)
-        indices = np.add(_sorted_windows(stop - start, window, key), start, dtype=np.int64)
+        left, size = start, stop - start
+        places = _sorted_windows(size, window, key64(epoch_key, left))
     else:
         left = start - start % window
+        size = min(window, nb_samples - left)
         places = np.arange(start - left, stop - left, dtype=np.uint64)
-        key = key64(_WINDOWS, seed, epoch, left)
-        indices = bijection(places, min(window, nb_samples - left), key).astype(np.int64)
-        indices += left
-    indices += (key64(_OFFSET, seed, epoch) * nb_samples) >> 64
-    np.subtract(indices, nb_samples, out=indices, where=indices >= nb_samples)
+        places = bijection(places, size, key64(epoch_key, left))
+    first = left + rotation
+    indices = places.astype(np.int64)
+    indices += first
+    if first + size > nb_samples:
+        indices -= nb_samples * (indices >= nb_samples)
     indices.setflags(write=False)
     return indices
 
 
+@lru_cache(maxsize=_BLOCKS_KEPT)
+def _epoch(nb_samples: int, seed: int, epoch: int) -> tuple[int, int]:
+    """How far the epoch is rotated, uniform in ``[0, nb_samples)``, and the key of its windows."""
+    rotation = (key64(_ROTATION, seed, epoch) * nb_samples) >> 64
+    return rotation, key64(_WINDOWS, seed, epoch)
+
+
 def _sorted_windows(size: int, window: int, key: int) -> NDArray[np.uint32]:
     """``[0, size)``, each `window` of it (the last may be shorter) in an order of its own."""
-    # Multiplying by a random odd number, folding, and multiplying again.
-    hashes = _SCATTERED[:size] ^ np.uint32(key >> 32)
-    hashes *= np.uint32(key & 0xFFFFFFFF | 1)
+    # Multiply by a random odd number, fold, and multiply again, into the upper 20 bits.
+    hashes = _SCATTERED[:size] ^ np.array(key >> 32, dtype=np.uint32)
+    hashes *= np.array(key & 0xFFFFFFFF | 1, dtype=np.uint32)
     hashes ^= hashes >> _SHIFT
     hashes *= _MULTIPLIER
-    hashes &= _HASH_BITS
     hashes |= _PLACE[:size]
     whole = size - size % window
     hashes[:whole].reshape(-1, window).sort(axis=1)

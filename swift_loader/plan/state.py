@@ -150,7 +150,7 @@ class _Saved:
         while later and later[0] == delivered:
             del later[0]
             delivered += 1
-        if delivered == nb_batches:
+        if delivered == nb_batches > 0:
             return cls(replace(plan, spans=None), epoch + 1, consumer, 0, ())
         return cls(plan, epoch, consumer, delivered, tuple(later))
 
@@ -159,13 +159,13 @@ class _Saved:
         if not isinstance(state, Mapping):
             raise StateError(f"a {type(state).__name__} is not a state; {_GENUINE}")
         version = state.get("version")
-        if type(version) is int and version > _VERSION:
+        if type(version) is not int or version < 1:
+            raise StateError(f"the state has no valid version ({version!r}); {_GENUINE}")
+        if version > _VERSION:
             raise StateError(
                 f"the state has version {version}, this swift_loader reads version {_VERSION};"
                 " it was saved by a newer one: upgrade"
             )
-        if version != _VERSION:
-            raise StateError(f"the state has no valid version ({version!r}); {_GENUINE}")
         try:
             values = [state[name] for name in ("epoch", "consumer", "delivered")]
             epoch, consumer, delivered, *ahead = values + list(state["ahead"])

@@ -1,0 +1,192 @@
+"""The order of an epoch, without anybody to deal it out to."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from swift_loader.plan.keys import key64
+from swift_loader.plan.shuffle import SORTED_WINDOW, bijection, shuffled
+
+SEEDS = st.integers(0, 2**64 - 1)
+EPOCHS = st.integers(0, 10**6)
+
+
+def order(n: int, window: int, seed: int = 0, epoch: int = 0) -> NDArray[np.int64]:
+    return shuffled(0, n, nb_samples=n, window=window, seed=seed, epoch=epoch)
+
+
+@given(st.integers(1, 12_000), st.integers(0, 15_000), SEEDS, EPOCHS)
+def test_every_index_comes_once(n: int, window: int, seed: int, epoch: int) -> None:
+    indices = order(n, window, seed, epoch)
+    assert indices.dtype == np.int64
+    assert np.array_equal(np.sort(indices), np.arange(n))
+
+
+@given(st.integers(1, 10_000), st.integers(1, 6_000), SEEDS, EPOCHS)
+def test_no_index_leaves_its_window_of_the_rotated_order(
+    n: int, window: int, seed: int, epoch: int
+) -> None:
+    window = min(n, window)
+    indices = order(n, window, seed, epoch)
+    # A window of one position permutes nothing: what is left is the rotation.
+    rotated = order(n, 1, seed, epoch)
+    assert np.array_equal(rotated, (np.arange(n) + rotated[0]) % n)
+    for start in range(0, n, window):
+        stop = start + window
+        assert set(indices[start:stop]) == set(rotated[start:stop])
+
+
+@given(
+    st.integers(1, 10**12),
+    st.sampled_from([0, 1, 7, 40, 1280, SORTED_WINDOW, SORTED_WINDOW + 1, 10**8]),
+    st.data(),
+)
+def test_any_part_of_the_order_can_be_asked_for_alone(
+    n: int, window: int, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, n - 1))
+    last = data.draw(st.integers(first + 1, min(n, first + 3_000)))
+    middle = data.draw(st.integers(first, last))
+
+    def part(start: int, stop: int) -> list[int]:
+        if start == stop:
+            return []
+        return shuffled(start, stop, nb_samples=n, window=window, seed=5, epoch=2).tolist()
+
+    whole = part(first, last)
+    assert whole == part(first, middle) + part(middle, last)
+    assert len(set(whole)) == last - first
+    assert min(whole) >= 0
+    assert max(whole) < n
+
+
+@given(st.integers(1, 5_000), SEEDS)
+def test_bijection_of_any_size(size: int, key: int) -> None:
+    sent = bijection(np.arange(size, dtype=np.uint64), size, key)
+    assert np.array_equal(np.sort(sent), np.arange(size, dtype=np.uint64))
+
+
+@pytest.mark.parametrize("size", range(1, 70))
+def test_bijection_of_tiny_sizes(size: int) -> None:
+    for key in range(20):
+        sent = bijection(np.arange(size, dtype=np.uint64), size, key64(key))
+        assert sorted(sent.tolist()) == list(range(size))
+
+
+@pytest.mark.parametrize("size", [10**9, 10**12, 2**40, 2**40 + 1, 2**62 - 1, 2**62])
+def test_bijection_of_huge_sizes_has_no_collision(size: int) -> None:
+    places = np.arange(size - 200_000, size, dtype=np.uint64)
+    sent = bijection(places, size, 1)
+    assert len(np.unique(sent)) == len(places)
+    assert int(sent.max()) < size
+
+
+GOLDEN = {
+    0: [754105476, 92706902, 552566360, 475968347],
+    100: [19466397, 19466351, 19466402, 19466367],
+    2_000_000: [20256240, 20639788, 21299344, 19430233],
+}
+
+
+@pytest.mark.parametrize("window", GOLDEN)
+def test_the_order_stays_the_same_over_releases(window: int) -> None:
+    # Saved runs go on in this order: changing these numbers breaks them.
+    found = shuffled(123_456, 123_460, nb_samples=10**9, window=window, seed=7, epoch=3)
+    assert found.tolist() == GOLDEN[window]
+
+
+def chi_square(counts: NDArray[np.float64]) -> float:
+    """In standard deviations from what equally likely outcomes give."""
+    expected = counts.mean()
+    degrees = counts.size - 1
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    return (statistic - degrees) / (2 * degrees) ** 0.5
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_all_orders_of_a_tiny_dataset_are_equally_likely(n: int) -> None:
+    seen = Counter(tuple(order(n, 0, epoch=epoch).tolist()) for epoch in range(6_000))
+    counts = np.array([seen[each] for each in permutations(range(n))], dtype=np.float64)
+    assert chi_square(counts) < 5
+
+
+@pytest.mark.parametrize("n", [60, 4_000, 6_000, 10**12])
+def test_each_position_gets_any_index(n: int) -> None:
+    drawn = np.array(
+        [
+            shuffled(0, 60, nb_samples=n, window=0, seed=seed, epoch=1).astype(np.float64)
+            for seed in range(1_000)
+        ]
+    )
+    bins = (drawn * 20 // n).astype(np.int64)
+    counts = np.array([np.bincount(column, minlength=20) for column in bins.T])
+    assert chi_square(counts.ravel()) < 5
+
+
+@pytest.mark.parametrize("n", [3_000, 6_000, 10**6, 10**12])
+def test_neighbours_of_a_full_shuffle_are_unrelated(n: int) -> None:
+    found = shuffled(0, min(n, 50_000), nb_samples=n, window=0, seed=3, epoch=0)
+    steps = np.diff(found) % n
+    assert chi_square(np.bincount((steps * 50 // n), minlength=50).astype(np.float64)) < 5
+
+
+@pytest.mark.parametrize("window", [40, 1280, SORTED_WINDOW])
+def test_windows_are_shuffled_well(window: int) -> None:
+    n = window * 60_000 // 40
+    n -= n % window
+    drawn = shuffled(0, min(n, 400 * window), nb_samples=n, window=window, seed=3, epoch=0)
+    rotation = int(order_start(n))
+    places = ((drawn - rotation) % n % window).reshape(-1, window)
+    moved = np.abs(places - np.arange(window)).mean() / window
+    assert abs(moved - 1 / 3) < 0.01
+    rising = (np.diff(places, axis=1) > 0).mean()
+    assert abs(rising - 0.5) < 0.01
+    fixed = (places == np.arange(window)).sum(axis=1).mean()
+    assert abs(fixed - 1) < 0.3
+
+
+def order_start(n: int) -> int:
+    return int(shuffled(0, 1, nb_samples=n, window=1, seed=3, epoch=0)[0])
+
+
+@pytest.mark.parametrize("window", [0, 40, 1280, 10**8])
+def test_a_trillion_samples_need_little_memory(window: int) -> None:
+    tracemalloc.start()
+    try:
+        for first in range(0, 10**12, 10**12 // 50):
+            shuffled(first, first + 256, nb_samples=10**12, window=window, seed=1, epoch=0)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 2_000_000
+
+
+def test_the_caller_may_write_to_what_it_gets() -> None:
+    def part() -> NDArray[np.int64]:
+        return shuffled(0, 10, nb_samples=10**6, window=40, seed=1, epoch=0)
+
+    kept = part().tolist()
+    part()[:] = -1
+    assert part().tolist() == kept
+
+
+def test_keys_differ_in_every_value_and_its_place() -> None:
+    keys = {
+        key64(purpose, a, b, c)
+        for purpose in range(2)
+        for a in range(20)
+        for b in range(20)
+        for c in range(20)
+    }
+    assert len(keys) == 2 * 20**3
+    assert all(0 <= key < 2**64 for key in keys)
+    bits = np.array([[key >> bit & 1 for bit in range(64)] for key in keys])
+    assert abs(bits.mean(axis=0) - 0.5).max() < 0.03

@@ -1,0 +1,66 @@
+"""All consumers of a run must hold the same plan although each builds its own loader.
+
+With `torch.distributed` initialised and one consumer a rank, `start()` asks everybody; a difference
+would otherwise show as samples seen twice, or as an all-reduce that hangs in the last step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed
+
+from swift_loader.errors import PlanMismatchError
+
+__all__ = ["agree_on_plan", "agree_on_seed", "is_collective"]
+
+
+def is_collective(nb_consumer: int) -> bool:
+    """Whether every rank of the initialised process group is a consumer of this loader."""
+    return (
+        nb_consumer > 1
+        and torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+        and torch.distributed.get_world_size() == nb_consumer
+    )
+
+
+def agree_on_seed() -> int:
+    """Rank 0's `torch.initial_seed()`, on all ranks. Collective."""
+    box: list[Any] = [torch.initial_seed() % 2**63]
+    torch.distributed.broadcast_object_list(box, src=0)
+    return int(box[0])
+
+
+def agree_on_plan(facts: Mapping[str, Any], failure: BaseException | None) -> None:
+    """Compare `facts` over all ranks. Collective, also for a rank whose start has failed.
+
+    Raises `PlanMismatchError` that names each difference and its ranks, or the rank that failed.
+    """
+    mine = {"failure": None if failure is None else f"{type(failure).__name__}: {failure}"}
+    mine.update(facts)
+    everybody: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(everybody, mine)
+    if failure is not None:
+        return
+    failed = [f"rank {r}: {f['failure']}" for r, f in enumerate(everybody) if f["failure"]]
+    if failed:
+        raise PlanMismatchError("other consumers could not start:\n" + "\n".join(failed))
+    differences = []
+    for name, value in facts.items():
+        others = {r: f.get(name) for r, f in enumerate(everybody) if f.get(name) != value}
+        if others:
+            rank, other = next(iter(others.items()))
+            ranks = ", ".join(map(str, others))
+            differences.append(
+                f"{name} is {value!r} on rank {torch.distributed.get_rank()} and {other!r} on "
+                f"rank {rank} (it differs on ranks {ranks})"
+            )
+    if differences:
+        raise PlanMismatchError(
+            "the consumers hold different plans, so samples would be seen twice or never:\n"
+            + "\n".join(differences)
+            + "\nBuild the loader with the same arguments on every rank"
+        )

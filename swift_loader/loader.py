@@ -1,0 +1,603 @@
+"""`SwiftLoader`: what a training script holds."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from swift_loader.agreement import agree_on_plan, agree_on_seed, is_collective
+from swift_loader.batch.codec import decode_bytes
+from swift_loader.batch.fetch import OnError
+from swift_loader.batch.shipping import Payload, pack, unpack
+from swift_loader.config import (
+    FIXED_SEED,
+    Config,
+    check_callable,
+    check_codec,
+    check_on_error,
+    check_platform,
+    chosen_seed,
+    refuse,
+)
+from swift_loader.errors import ClosedError
+from swift_loader.iteration import EpochIterator
+from swift_loader.pipeline.core import Pipeline, PipelineOptions
+from swift_loader.pipeline.local import LocalLink
+from swift_loader.pipeline.schedule import EpochPart
+from swift_loader.pipeline.staging import Stager, pin_mapping
+from swift_loader.plan import Plan, Resume, capture, resume
+from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
+from swift_loader.telemetry.metrics import Meter
+from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark
+from swift_loader.telemetry.stats import LoaderStats
+from swift_loader.transport.memory import create_region, map_private, map_shared
+from swift_loader.worker.launch import Zygote
+from swift_loader.worker.recipe import Place, Recipe, given
+from swift_loader.worker.trial import count_samples, try_one_batch
+
+__all__ = ["SwiftLoader"]
+
+_PLAN, _RESUMED_PLAN = 0, 1  # plan ids: the loader's own, then those of resumed epochs
+
+
+class SwiftLoader:
+    """Batches of a map-style dataset for the GPUs of a run, one consumer a GPU.
+
+    Each training process builds a loader with the same arguments, calls
+    `start(consumer_index, device)` and iterates, an epoch each time. Every sample comes exactly
+    once over all consumers, and all consumers make the same number of steps (see `tail`).
+
+    Parameters
+    ----------
+    dataset_class:
+        Any callable that returns a map-style dataset (``__getitem__``, ``__len__``, and
+        ``__getitems__`` if it has one). Called in every worker, and once here if `validate`.
+    dataset_kwargs:
+        Its keyword arguments. Serialized once, into shared memory; arrays are mapped by the
+        workers, not copied. The loader keeps no reference to them.
+    batch_size:
+        Samples a batch, per consumer.
+    nb_consumer, worker_per_consumer:
+        Training processes; and worker processes for each of them.
+    shuffle:
+        A new order every epoch. Without it every epoch has the dataset's own order.
+    seed:
+        Of the order, and of the random draws in workers. All consumers must agree. Not given: the
+        environment's `PL_GLOBAL_SEED`; else rank 0's `torch.initial_seed()` where
+        `torch.distributed` is initialised; else 0. Never the clock. Also `seed_number`,
+        `seed_numer`.
+    data_queue_size:
+        Batches made and not yet consumed, over all workers of a consumer.
+    message_queue_size:
+        Batch numbers outstanding at one worker, at most.
+    max_buffer_size:
+        Batches that a reader thread decodes ahead. Default ``max(2, data_queue_size //
+        worker_per_consumer)``.
+    collate_fn:
+        Samples to a batch. Default: torch's semantics for every type, and dataclasses and `None`
+        besides, straight into shared memory. One of your own costs one copy of the batch.
+    logger:
+        A path prefix, or a dict with ``path``, ``stdout``, ``level``. Default: nothing is logged.
+    batch_encoder, batch_decoder:
+        A batch to bytes, and back; both or neither. Default: pickle protocol 5 with tensors and
+        arrays out of band in shared memory.
+    nearby_shuffle:
+        The window, in samples, within which the order is permuted; 0 permutes all. Default ``5 *
+        batch_size``: reading stays nearly sequential.
+    benchmark, benchmark_file:
+        Write a line of JSON a second, into the file or else into the log.
+    validate:
+        Before anything is launched, build the dataset and make, encode and decode one batch here,
+        so that what goes wrong does so plainly. Turn off where the dataset is expensive to build.
+    multithread:
+        Where batches need work on their way (a device, a decoder of yours), one reader thread a
+        worker, or one for all. Elsewhere the training thread reads for itself: handing a small
+        batch from thread to thread costs more than the batch.
+    max_nb_batch_on_device:
+        Batches that wait on the device ahead of the training loop.
+    tail:
+        ``"balanced"``: every sample once and equal steps at the same time; a last batch may be a
+        sample shorter on some consumers. ``"drop"``: full batches only. ``"pad"``: equal sample
+        counts by wrapping round.
+    in_order:
+        Batches in the plan's order; otherwise the first that is ready, within the epoch.
+    timeout, on_timeout:
+        Seconds without a batch after which an error names the worker, the sample and its stack;
+        None waits for ever. ``on_timeout="restart"`` replaces the worker instead.
+    worker_init_fn:
+        Called in each worker with its number, before the dataset is built.
+    threads_per_worker:
+        A pool of threads in each worker, for datasets that wait for I/O. Draws from the global
+        random generators then depend on the threads' timing.
+    on_error, max_bad_samples:
+        What to do with a sample that raises: ``"raise"``, ``"skip"``, ``"replace"`` or a callable
+        ``(exception, index) -> sample`` (or `swift_loader.SKIP`). More than `max_bad_samples` in
+        an epoch are an error (None: no bound).
+    max_worker_restarts:
+        Dead workers that are replaced in an epoch, before it is an error.
+
+    Raises
+    ------
+    ConfigError
+        An option is wrong: the option, the value and the fix.
+    ShippingError
+        Something can't travel to the workers: which thing.
+    Exception
+        With `validate`, whatever the dataset, the collate function or the codec raise.
+    """
+
+    def __init__(
+        self,
+        dataset_class: Callable[..., Any],
+        dataset_kwargs: Mapping[str, Any] | None = None,
+        batch_size: int = 1,
+        nb_consumer: int = 1,
+        worker_per_consumer: int = 1,
+        shuffle: bool = False,
+        *,
+        seed: int | None = None,
+        seed_number: int | None = None,
+        seed_numer: int | None = None,
+        data_queue_size: int = 10,
+        message_queue_size: int = 10,
+        max_buffer_size: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        logger: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        batch_encoder: Callable[[Any], bytes] | None = None,
+        batch_decoder: Callable[[bytes], Any] | None = None,
+        nearby_shuffle: int | None = None,
+        benchmark: bool = True,
+        benchmark_file: str | os.PathLike[str] | None = None,
+        validate: bool = True,
+        multithread: bool = True,
+        max_nb_batch_on_device: int = 1,
+        tail: Literal["balanced", "drop", "pad"] = "balanced",
+        in_order: bool = True,
+        timeout: float | None = 600.0,
+        on_timeout: Literal["raise", "restart"] = "raise",
+        worker_init_fn: Callable[[int], None] | None = None,
+        threads_per_worker: int = 1,
+        on_error: OnError = "raise",
+        max_bad_samples: int | None = None,
+        max_worker_restarts: int = 10,
+    ) -> None:
+        check_platform()
+        check_callable("dataset_class", dataset_class, optional=False)
+        check_callable("collate_fn", collate_fn)
+        check_callable("worker_init_fn", worker_init_fn)
+        check_codec(batch_encoder, batch_decoder)
+        check_on_error(on_error)
+        if dataset_kwargs is not None and not isinstance(dataset_kwargs, Mapping):
+            refuse("dataset_kwargs", dataset_kwargs, "give a dict of keyword arguments, or None")
+        self._config = config = Config.of(
+            {
+                "batch_size": batch_size,
+                "nb_consumer": nb_consumer,
+                "worker_per_consumer": worker_per_consumer,
+                "shuffle": shuffle,
+                "seed": seed,
+                "seed_number": seed_number,
+                "seed_numer": seed_numer,
+                "data_queue_size": data_queue_size,
+                "message_queue_size": message_queue_size,
+                "max_buffer_size": max_buffer_size,
+                "logger": logger,
+                "nearby_shuffle": nearby_shuffle,
+                "benchmark": benchmark,
+                "benchmark_file": benchmark_file,
+                "validate": validate,
+                "multithread": multithread,
+                "max_nb_batch_on_device": max_nb_batch_on_device,
+                "tail": tail,
+                "in_order": in_order,
+                "timeout": timeout,
+                "on_timeout": on_timeout,
+                "threads_per_worker": threads_per_worker,
+                "max_bad_samples": max_bad_samples,
+                "max_worker_restarts": max_worker_restarts,
+            }
+        )
+        self._decoder = batch_decoder
+        self._seed = chosen_seed(config.seed)
+        self._payload_fd = _ship(
+            pack(
+                {
+                    "dataset_class": dataset_class,
+                    "dataset_kwargs": dict(dataset_kwargs or {}),
+                    "collate_fn": collate_fn,
+                    "batch_encoder": batch_encoder,
+                    "worker_init_fn": worker_init_fn,
+                    "on_error": on_error,
+                    "threads_per_worker": config.threads_per_worker,
+                }
+            )
+        )
+        self._run = _Run(self._payload_fd)
+        # Closes at the interpreter's end too, and must hold nothing that holds the loader.
+        self._finalizer = weakref.finalize(self, self._run.close)
+        self._nb_samples: int | None = None
+        if config.validate:
+            recipe = self._unpacked_recipe()
+            self._nb_samples = try_one_batch(recipe, config.batch_size, batch_decoder)
+        self._consumer = 0
+        self._epoch = 0  # the one that the next `iter` gives
+        self._plan: Plan | None = None
+        self._resume: Resume | None = None
+        self._loaded: Any = None
+        self._current: EpochIterator | None = None
+
+    @classmethod
+    def from_dataset(cls, dataset: Any, *args: Any, **kwargs: Any) -> SwiftLoader:
+        """A loader of a dataset that is built already; it travels to the workers by pickle.
+
+        The other arguments are those of the class, from `batch_size` on.
+        """
+        return cls(given, {"dataset": dataset}, *args, **kwargs)
+
+    # ---- the life of a loader
+
+    def start(
+        self,
+        consumer_index: int,
+        device: torch.device | str | None = None,
+        to_device: Callable[[Any, torch.device], Any] | None = None,
+    ) -> None:
+        """Start this consumer's workers; returns when the first of them takes orders.
+
+        Parameters
+        ----------
+        consumer_index:
+            Which consumer this process is, in ``[0, nb_consumer)``: its rank.
+        device:
+            Where batches are moved ahead of the loop. None or the CPU: they stay where they are,
+            in shared memory.
+        to_device:
+            ``(batch, device) -> batch``, in place of the recursive move of tensors and arrays.
+
+        Raises
+        ------
+        ConfigError
+            `consumer_index` is out of range, or the dataset is too short for its consumers.
+        ClosedError
+            The loader was started before, or closed.
+        PlanMismatchError
+            With `torch.distributed` initialised: the ranks' arguments differ.
+        Exception
+            What the dataset's constructor raised in a worker, with the worker's traceback.
+        """
+        config, run = self._config, self._run
+        run.check_open()
+        if run.pipeline is not None:
+            raise ClosedError("start() was called before; one loader is one consumer")
+        self._check_consumer_index(consumer_index)
+        check_callable("to_device", to_device)
+        target = _device(device)
+        self._consumer = consumer_index
+        collective = is_collective(config.nb_consumer)
+        if self._seed is None:
+            self._seed = agree_on_seed() if collective else FIXED_SEED
+        run.log = open_log(config.log, consumer_role(consumer_index))
+        run.meter = Meter(consumer_index)
+        failure: BaseException | None = None
+        try:
+            self._start_workers(run, target, to_device)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            if collective and not isinstance(failure, KeyboardInterrupt):
+                facts = self._plan.fingerprint() if self._plan is not None else {}
+                agree_on_plan(facts, failure)
+        assert self._plan is not None
+        run.log.logger.info("consumer {} started with {}", consumer_index, self._plan)
+        if config.benchmark or config.benchmark_file is not None:
+            run.benchmark = open_benchmark(
+                run.meter,
+                path=config.benchmark_file,
+                logger=run.log.logger,
+                plan=self._plan.fingerprint(),
+                options=_plain_options(config),
+            )
+        self._prefetch()
+
+    def _start_workers(
+        self,
+        run: _Run,
+        device: torch.device | None,
+        to_device: Callable[[Any, torch.device], Any] | None,
+    ) -> None:
+        config, decoder = self._config, self._decoder
+        assert run.meter is not None
+        assert run.log is not None
+        assert self._seed is not None
+        staged = (device is not None and device.type != "cpu") or to_device is not None
+        place = Place(
+            self._consumer, config.nb_consumer, config.worker_per_consumer, self._seed, config.log
+        )
+        zygote, payload_fd = run.zygote(), self._payload_fd
+        kept = config.max_nb_batch_on_device + config.data_queue_size
+        on_map = pin_mapping if device is not None and device.type == "cuda" else None
+        pipeline = run.pipeline = Pipeline(
+            PipelineOptions(
+                config.data_queue_size,
+                config.message_queue_size,
+                config.max_buffer_size,
+                config.in_order,
+                config.timeout_s,
+                config.on_timeout,
+                config.max_worker_restarts,
+                config.max_bad_samples,
+                "none"
+                if decoder is None and not staged
+                else ("per worker" if config.multithread else "one"),
+                _with_bytes(decoder),
+            ),
+            {
+                worker: lambda w: LocalLink(zygote, w, place, payload_fd, kept, on_map)
+                for worker in range(config.worker_per_consumer)
+            },
+            run.meter,
+            run.log.logger,
+        )
+        try:
+            pipeline.start()
+            self._nb_samples = pipeline.nb_samples
+            pipeline.set_plan(_PLAN, self._make_plan())
+        except BaseException:
+            run.close()
+            raise
+        if staged:
+            run.stager = Stager(
+                pipeline,
+                device if device is not None else torch.device("cpu"),
+                to_device,
+                config.max_nb_batch_on_device,
+            )
+
+    def close(self) -> None:
+        """End all workers and threads, now; batches that you hold stay valid. Twice is fine."""
+        self._finalizer()
+
+    def __enter__(self) -> SwiftLoader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # ---- iterating
+
+    def __iter__(self) -> Iterator[Any]:
+        """The next epoch, from its beginning (or from where a loaded state stands).
+
+        Raises `ClosedError` when there are several consumers and `start()` was not called.
+        """
+        run = self._run
+        run.check_open()
+        if run.pipeline is None:
+            if self._config.nb_consumer > 1:
+                raise ClosedError(
+                    f"call start(consumer_index, device) before iterating: there are "
+                    f"{self._config.nb_consumer} consumers, and this process must say which it is"
+                )
+            self.start(0)
+        assert run.pipeline is not None
+        assert run.meter is not None
+        if self._current is not None:
+            self._current.end()
+        part = self._part(self._epoch)
+        self._current = EpochIterator(run.pipeline, run.stager, run.meter, part, self)
+        run.pipeline.begin(part, self._part)
+        if run.stager is not None:
+            run.stager.begin(part)
+        self._epoch += 1
+        run.meter.epoch_begins(part.epoch, time.perf_counter())
+        return self._current
+
+    def __len__(self) -> int:
+        """The exact number of batches that this consumer yields in the epoch at hand.
+
+        That is the one being iterated, else the next one; after a resume in mid-epoch, what is
+        left of it.
+        """
+        if self._current is not None and self._current.alive:
+            return len(self._current)
+        return len(self._part(self._epoch))
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next `iter` gives this epoch. Raises `ConfigError` unless it is 0 or more."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            refuse("epoch", epoch, "give a whole number, 0 or more")
+        self._epoch = epoch
+
+    # ---- what a script may ask
+
+    @property
+    def seed(self) -> int | None:
+        """The seed in use; None as long as it is to be agreed on in `start()`."""
+        return self._seed
+
+    @property
+    def nb_samples(self) -> int:
+        """Length of the dataset; builds it where nobody has."""
+        if self._nb_samples is None:
+            self._nb_samples = count_samples(self._unpacked_recipe())
+        return self._nb_samples
+
+    def stats(self) -> LoaderStats:
+        """What the loader has done so far. Raises `ClosedError` before `start()`."""
+        if self._run.meter is None:
+            raise ClosedError("there are no figures before start()")
+        return self._run.meter.snapshot()
+
+    # ---- resume
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this consumer is: small, versioned, JSON-able. Costs nothing worth measuring.
+
+        Counts the batches that the training loop got, whatever was prefetched. With equal steps,
+        one consumer's state stands for all; see `load_state_dict`.
+        """
+        if self._loaded is not None and self._plan is None and self._nb_samples is None:
+            return dict(self._loaded) if isinstance(self._loaded, Mapping) else {}
+        plan = self._make_plan()
+        if self._current is not None and self._current.begun:
+            part, taken = self._current.part, self._current.taken
+            now = self._resume.plan if self._resume and part.plan_id != _PLAN else plan
+            return capture(now, part.epoch, self._consumer, taken.first, taken.beyond)
+        if self._resume is not None and self._resume.epoch == self._epoch:
+            again = self._resume
+            return capture(again.plan, again.epoch, self._consumer, again.first_batch, again.ahead)
+        return capture(plan, self._epoch, self._consumer, 0)
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Go on where `state_dict()` was taken; the next `iter` gives what was left.
+
+        With the same set-up the rest is exactly that of the undisturbed run. Another number of
+        consumers or workers, or another batch size, is fine too: what was left of the epoch comes
+        exactly once over all new consumers. Give the list of all old consumers' states where they
+        had not made equal steps (first-ready delivery, or consumers that don't wait for each
+        other).
+
+        Raises `StateError` when the dataset's length, the seed or the shuffle differ (here, or in
+        `start()` if the length is known only then).
+        """
+        self._loaded = state
+        self._current = None
+        if self._nb_samples is not None and self._seed is not None:
+            self._apply_state()
+            if self._run.pipeline is not None:
+                self._prefetch()
+
+    # ---- inside
+
+    def _make_plan(self) -> Plan:
+        if self._plan is None:
+            config = self._config
+            self._plan = Plan(
+                self.nb_samples,
+                config.batch_size,
+                config.nb_consumer,
+                config.shuffle,
+                config.nearby_shuffle,
+                FIXED_SEED if self._seed is None else self._seed,
+                config.tail,
+            )
+        return self._plan
+
+    def _apply_state(self) -> None:
+        if self._loaded is None:
+            return
+        again = resume(self._loaded, self._make_plan(), self._consumer)
+        self._loaded = None
+        self._resume = again
+        self._epoch = again.epoch
+
+    def _prefetch(self) -> None:
+        """Have the first batches made before anybody asks for them."""
+        pipeline = self._run.pipeline
+        assert pipeline is not None
+        self._apply_state()
+        if self._resume is not None:
+            pipeline.set_plan(_RESUMED_PLAN, self._resume.plan)
+        pipeline.prefetch(self._part(self._epoch), self._part)
+
+    def _part(self, epoch: int) -> EpochPart:
+        """What this consumer takes of an epoch."""
+        again = self._resume
+        if again is not None and again.epoch == epoch:
+            count = again.plan.nb_batches(self._consumer)
+            return EpochPart(_RESUMED_PLAN, epoch, count, again.first_batch, frozenset(again.ahead))
+        return EpochPart(_PLAN, epoch, self._make_plan().nb_batches(self._consumer))
+
+    def _unpacked_recipe(self) -> Recipe:
+        size = os.fstat(self._payload_fd).st_size
+        return Recipe(**unpack(memoryview(map_private(self._payload_fd, size))))
+
+    def _check_consumer_index(self, index: int) -> None:
+        count = self._config.nb_consumer
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
+            refuse("consumer_index", index, f"give a whole number in [0, {count}): the rank")
+
+
+class _Run:
+    """What a started loader holds open, and how it is closed: in this order, once."""
+
+    def __init__(self, payload_fd: int) -> None:
+        self._payload_fd = payload_fd
+        self._zygote: Zygote | None = None
+        self._pid = os.getpid()
+        self._closed = False
+        self.pipeline: Pipeline | None = None
+        self.stager: Stager | None = None
+        self.benchmark: BenchmarkWriter | None = None
+        self.meter: Meter | None = None
+        self.log: LogHandle | None = None
+        self._zygote = Zygote.acquire()  # imports torch while the script builds its model
+
+    def zygote(self) -> Zygote:
+        """The process to fork workers from."""
+        if self._zygote is None or not self._zygote.usable:
+            self._zygote = Zygote.acquire()
+        return self._zygote
+
+    def check_open(self) -> None:
+        """Raises `ClosedError` after `close`, and in a process that was forked off."""
+        if self._closed:
+            raise ClosedError("the loader is closed; build a new one to go on")
+
+    def close(self) -> None:
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        if self.pipeline is not None:
+            self.pipeline.close()
+        if self.stager is not None:
+            self.stager.close()
+        if self.benchmark is not None:
+            self.benchmark.close()
+        if self._zygote is not None:
+            self._zygote.release()
+        os.close(self._payload_fd)
+        if self.log is not None:
+            self.log.close()
+
+
+def _ship(payload: Payload) -> int:
+    """The user's things in anonymous shared memory, for all workers; returns its descriptor."""
+    fd = create_region(payload.nbytes, "dataset")
+    with map_shared(fd, payload.nbytes) as region:
+        view = memoryview(region)
+        payload.write(view)
+        view.release()
+    return fd
+
+
+def _with_bytes(
+    decoder: Callable[[bytes], Any] | None,
+) -> Callable[[bytes, NDArray[np.uint8]], Any] | None:
+    """The user's decoder in the place of ours: it gets the bytes that the encoder gave."""
+    if decoder is None:
+        return None
+    return lambda skeleton, base: decoder(bytes(decode_bytes(skeleton, base)))
+
+
+def _device(device: torch.device | str | None) -> torch.device | None:
+    if device is None:
+        return None
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError):
+        refuse("device", device, "give a torch.device, or a string such as 'cuda:0'")
+
+
+def _plain_options(config: Config) -> dict[str, object]:
+    plain = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    del plain["log"]
+    return plain

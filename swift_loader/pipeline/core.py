@@ -1,0 +1,493 @@
+"""The pipeline of one consumer: numbers down to the workers, batches up to the training loop.
+
+Role: the training process. Ties the pure books (`dispatch`, `delivery`, `schedule`, `supervision`)
+to the links that carry messages. Events are handled by whoever reads them: the training thread
+while it waits, or reader threads (see `swift_loader.pipeline.reader`). The books are under one
+lock, held for microseconds and never over I/O; what has to be sent or started is collected under it
+and done after it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swift_loader.batch.codec import decode
+from swift_loader.errors import ClosedError, LoaderError, WorkerError
+from swift_loader.pipeline.delivery import Delivery
+from swift_loader.pipeline.dispatch import Dispatch, Order
+from swift_loader.pipeline.link import (
+    Event,
+    Gone,
+    Link,
+    MadeBatch,
+    NotMade,
+    Refused,
+    Running,
+    Up,
+)
+from swift_loader.pipeline.reader import ReaderThread, Waiter
+from swift_loader.pipeline.schedule import EpochPart, Numbers
+from swift_loader.pipeline.supervision import Supervisor, describe_number
+from swift_loader.plan import Plan
+from swift_loader.telemetry.metrics import Meter
+from swift_loader.transport.messages import ErrorReport, Number
+from swift_loader.worker.faults import revive
+
+__all__ = ["Pipeline", "PipelineOptions"]
+
+_CLOSE_GRACE_S = 1.0
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """The options that matter from here on; see the loader for what they mean."""
+
+    data_queue_size: int
+    message_queue_size: int
+    max_buffer_size: int
+    in_order: bool
+    timeout_s: float | None
+    on_timeout: Literal["raise", "restart"]
+    max_worker_restarts: int
+    max_bad_samples: int | None
+    threads: Literal["none", "one", "per worker"]
+    decoder: Callable[[bytes, NDArray[np.uint8]], Any] | None = None
+
+
+@dataclass(slots=True)
+class Item:
+    """A batch (or an error in its place) that is ready to be delivered."""
+
+    worker: int
+    made: MadeBatch | None = None
+    fault: BaseException | None = None
+    batch: Any = None
+    decoded: bool = False
+    early: bool = False  # decoded by a reader, ahead of the training loop
+    decode_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Todo:
+    """What is to be done once the lock is released."""
+
+    flush: dict[int, Link] = field(default_factory=dict)
+    launch: list[int] = field(default_factory=list)
+    closed: list[Link] = field(default_factory=list)
+    discard: list[MadeBatch] = field(default_factory=list)
+
+
+class Pipeline:
+    """See the module's text. One training thread calls; `close` may come from any."""
+
+    def __init__(
+        self,
+        options: PipelineOptions,
+        launchers: Mapping[int, Callable[[int], Link]],
+        meter: Meter,
+        logger: Any,
+    ) -> None:
+        self._options = options
+        self._launchers = launchers
+        self._meter = meter
+        self._logger = logger
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+        self._dispatch = Dispatch(options.data_queue_size, options.message_queue_size)
+        self._delivery: Delivery[Item] = Delivery(options.in_order)
+        self._supervisor = Supervisor(options.max_worker_restarts, options.max_bad_samples)
+        self._numbers: Numbers | None = None
+        self._plans: dict[int, Plan] = {}
+        self._indices: Callable[[Number], bytes] | None = None
+        self._links: dict[int, Link] = {}
+        self._up: set[int] = set()
+        self._started: set[int] = set()
+        self._fatal: BaseException | None = None
+        self._closed = False
+        self._pid = os.getpid()
+        self._early: Counter[int] = Counter()  # by worker
+        self.nb_samples: int | None = None
+        self.dataset_name = ""
+        self._readers: list[ReaderThread] = []
+        self._waiter: Waiter | None = None
+        if options.threads == "none":
+            self._waiter = Waiter()
+        else:
+            count = 1 if options.threads == "one" else max(1, len(launchers))
+            self._readers = [
+                ReaderThread(f"swift_loader-reader-{i}", self._handle) for i in range(count)
+            ]
+
+    # ---- the training thread
+
+    def start(self) -> None:
+        """Start all workers and wait until the first one takes orders.
+
+        Raises what the dataset's constructor raised, or `WorkerDiedError`.
+        """
+        for worker in self._launchers:
+            self._launch(worker)
+        self._wait_until(lambda: bool(self._up), None)
+
+    def set_plan(self, plan_id: int, plan: Plan) -> None:
+        """Tell all workers, now and when they are replaced, what `plan_id` means."""
+        todo = _Todo()
+        with self._lock:
+            self._plans[plan_id] = plan
+            for worker in self._up:
+                self._links[worker].set_plan(plan_id, plan)
+                todo.flush[worker] = self._links[worker]
+        self._do(todo)
+
+    def use_indices(self, indices: Callable[[Number], bytes] | None) -> None:
+        """Send the sample indices (int64) with every order: the order is the user's own."""
+        self._indices = indices
+
+    def prefetch(self, part: EpochPart, following: Callable[[int], EpochPart]) -> None:
+        """Begin to make the batches of `part`, which the training loop will `begin` later."""
+        todo = _Todo()
+        with self._lock:
+            self._check_open()
+            self._numbers = Numbers(part, following)
+            for item in self._delivery.keep_only(set()):
+                self._drop(item, todo)
+            self._forget_all_but(set(), todo)
+            self._send_orders(todo)
+        self._do(todo)
+
+    def begin(self, part: EpochPart, following: Callable[[int], EpochPart]) -> None:
+        """Deliver `part` from now on; after it, prefetch what `following(epoch)` gives.
+
+        What was prefetched of it is kept, everything else is dropped.
+        """
+        todo = _Todo()
+        with self._lock:
+            self._check_open()
+            self._supervisor.epoch_begins()
+            if self._numbers is None or not self._numbers.begin(part):
+                self._numbers = Numbers(part, following)
+                self._numbers.begin(part)
+                keep: set[Number] = set()
+            else:
+                parts = [part, *self._numbers.ahead()]
+                known = self._dispatch.outstanding() | self._delivery.ready()
+                keep = {number for number in known if any(number in p for p in parts)}
+            dropped = self._delivery.keep_only(keep) + self._delivery.begin(part)
+            for item in dropped:
+                self._drop(item, todo)
+            self._forget_all_but(keep, todo)
+            self._send_orders(todo)
+        self._do(todo)
+
+    def _forget_all_but(self, keep: set[Number], todo: _Todo) -> None:
+        assert self._numbers is not None
+        for worker, tickets in self._dispatch.restart(self._numbers, keep).items():
+            self._links[worker].forget(tickets)
+            todo.flush[worker] = self._links[worker]
+
+    def next(self) -> tuple[Number, Item] | None:
+        """The next batch of the epoch, or None at its end.
+
+        Raises the error that stands in a batch's place (the batch is made again if the loop goes
+        on), `WorkerTimeoutError`, or what ended the pipeline.
+        """
+        found = self._take()
+        if found is None:
+            if not self._delivery.left:
+                return None
+            self._wait_until(self._delivery.has_next, self._options.timeout_s)
+            found = self._take()
+            assert found is not None
+        number, item = found
+        self._decode(item)
+        todo = _Todo()
+        with self._lock:
+            if item.fault is None:
+                self._delivery.taken(number)
+                self._dispatch.consumed()
+            else:
+                self._dispatch.give_back(number)
+            self._send_orders(todo)
+        self._do(todo)
+        if item.fault is not None:
+            raise item.fault
+        return found
+
+    def _take(self) -> tuple[Number, Item] | None:
+        with self._lock:
+            if self._fatal is not None:
+                raise self._fatal
+            self._check_open()
+            found = self._delivery.take()
+            if found is not None and found[1].early:
+                self._early[found[1].worker] -= 1
+            return found
+
+    @property
+    def left(self) -> int:
+        """Batches of this epoch that were not taken yet."""
+        return self._delivery.left
+
+    @property
+    def depth(self) -> int:
+        """Batches that are ready."""
+        return len(self._delivery)
+
+    def _wait_until(self, done: Callable[[], bool], timeout_s: float | None) -> None:
+        """Wait for the workers' messages until `done()`; raises what ended the pipeline."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            with self._lock:
+                if done():
+                    return
+                if self._fatal is not None:
+                    raise self._fatal
+                self._check_open()
+            remaining_s = None if deadline_s is None else deadline_s - time.monotonic()
+            if remaining_s is not None and remaining_s <= 0:
+                assert timeout_s is not None
+                self._timed_out(timeout_s)
+                deadline_s = time.monotonic() + timeout_s
+                continue
+            if self._waiter is not None:
+                for link, events in self._waiter.wait(remaining_s):
+                    self._handle(link, events)
+            else:
+                with self._arrived:
+                    if not done() and self._fatal is None and not self._closed:
+                        self._arrived.wait(remaining_s)
+
+    # ---- events, by whoever reads them
+
+    def _handle(self, link: Link, events: list[Event]) -> None:
+        todo = _Todo()
+        items = {e.ticket: self._item(link, e) for e in events if type(e) is MadeBatch}
+        with self._lock:
+            if self._links.get(link.worker) is not link:
+                return
+            for event in events:
+                if type(event) is MadeBatch:
+                    self._on_made(link, event, items[event.ticket], todo)
+                else:
+                    self._on_event(link, event, todo)
+            self._send_orders(todo)
+            self._arrived.notify_all()
+        self._do(todo)
+
+    def _item(self, link: Link, made: MadeBatch) -> Item:
+        """With reader threads, the batch is decoded here as long as few such ones wait."""
+        item = Item(link.worker, made=made)
+        if self._readers and self._early[link.worker] < self._options.max_buffer_size:
+            self._decode(item)
+            item.early = True
+        return item
+
+    def _on_made(self, link: Link, made: MadeBatch, item: Item, todo: _Todo) -> None:
+        times = made.times
+        busy_s = times.fetch_s + times.collate_s + times.encode_s
+        number = self._dispatch.answered(link.worker, made.ticket, busy_s)
+        self._early[link.worker] += item.early
+        if number is None:
+            self._drop(item, todo)
+            return
+        self._delivery.put(number, item)
+        if made.bad:
+            self._on_bad_samples(made)
+
+    def _on_event(self, link: Link, event: Event, todo: _Todo) -> None:
+        worker = link.worker
+        match event:
+            case NotMade(ticket=ticket, fault=fault):
+                number = self._dispatch.answered(worker, ticket)
+                if number is not None and fault is None:
+                    self._dispatch.give_back(number)
+                elif number is not None and fault is not None:
+                    self._on_fault(link, number, fault)
+            case Running(pid=pid):
+                if worker in self._started:
+                    self._meter.worker_restarted(worker, pid)
+                else:
+                    self._started.add(worker)
+                    self._meter.worker_started(worker, pid)
+            case Up():
+                self._on_up(link, event, todo)
+            case Refused(fault=fault):
+                self._fatal = self._fatal or revive(fault, link.name)
+                self._dispatch.remove_worker(worker)
+            case Gone():
+                self._on_gone(link, event, todo)
+
+    def _on_up(self, link: Link, up: Up, todo: _Todo) -> None:
+        if self.nb_samples is None:
+            self.nb_samples, self.dataset_name = up.nb_samples, up.dataset_name
+        elif up.nb_samples != self.nb_samples:
+            self._fatal = WorkerError(
+                f"the dataset of {link.name} has {up.nb_samples} samples, that of the workers "
+                f"before it {self.nb_samples}: a dataset must have the same length in all workers"
+            )
+            return
+        self._up.add(link.worker)
+        for plan_id, plan in self._plans.items():
+            link.set_plan(plan_id, plan)
+        todo.flush[link.worker] = link
+        self._dispatch.add_worker(link.worker, up.capacity)
+
+    def _on_gone(self, link: Link, gone: Gone, todo: _Todo) -> None:
+        worker = link.worker
+        self._up.discard(worker)
+        self._meter.worker_stopped(worker)
+        orders = self._dispatch.remove_worker(worker)
+        todo.closed.append(link)
+        if self._closed:
+            return
+        number = next((o.number for o in orders if o.ticket == gone.ticket), None)
+        error = self._supervisor.died(gone, number, self._samples(number))
+        if error is not None:
+            self._fatal = error
+            return
+        self._logger.warning("{}; it is replaced, its batches are made again", gone.story)
+        todo.launch.append(worker)
+
+    def _on_fault(self, link: Link, number: Number, fault: ErrorReport) -> None:
+        error = revive(fault, f"{link.name}, {describe_number(number)}")
+        self._delivery.put(number, Item(link.worker, fault=error))
+
+    def _on_bad_samples(self, made: MadeBatch) -> None:
+        for sample in made.bad:
+            count = self._meter.replaced if sample.replaced else self._meter.skipped
+            count(sample.index, sample.error)
+            self._logger.warning(
+                "sample {} was {}: {}",
+                sample.index,
+                "replaced" if sample.replaced else "skipped",
+                sample.error,
+            )
+        self._fatal = self._fatal or self._supervisor.bad_samples(len(made.bad))
+
+    def _samples(self, number: Number | None) -> list[int]:
+        plan = self._plans.get(number.plan_id) if number is not None else None
+        if number is None or plan is None:
+            return []
+        if self._indices is not None:
+            return [int(i) for i in np.frombuffer(self._indices(number), "<i8")]
+        samples: list[int] = plan.batch(number.epoch, self._meter.consumer, number.k).tolist()
+        return samples
+
+    def _send_orders(self, todo: _Todo) -> None:
+        if self._fatal is not None:
+            return
+        for order in self._dispatch.orders():
+            link = self._links[order.worker]
+            link.make(order.ticket, order.number, self._indices_of(order))
+            todo.flush[order.worker] = link
+
+    def _indices_of(self, order: Order) -> bytes:
+        return self._indices(order.number) if self._indices is not None else b""
+
+    def _drop(self, item: Item, todo: _Todo) -> None:
+        """`item` was ready and is not wanted."""
+        self._early[item.worker] -= item.early
+        if item.made is not None and not item.decoded:
+            todo.discard.append(item.made)
+
+    def _do(self, todo: _Todo) -> None:
+        for made in todo.discard:
+            made.parcel.discard()
+        for link in todo.flush.values():
+            link.flush()
+        for link in todo.closed:
+            link.wait_closed(time.monotonic())
+        for worker in todo.launch:
+            self._launch(worker)
+
+    def _launch(self, worker: int) -> None:
+        try:
+            link = self._launchers[worker](worker)
+        except LoaderError as error:
+            with self._lock:
+                self._fatal = self._fatal or error
+                self._arrived.notify_all()
+            return
+        with self._lock:
+            self._links[worker] = link
+            closed = self._closed
+        if closed:
+            link.close()
+            link.wait_closed(time.monotonic())
+            return
+        if self._waiter is not None:
+            self._waiter.add(link)
+        else:
+            self._readers[worker % len(self._readers)].waiter.add(link)
+
+    # ---- decoding
+
+    def _decode(self, item: Item) -> None:
+        """Rebuild the batch, unless a reader has done so; what that raises takes its place."""
+        if item.decoded or item.made is None:
+            return
+        began = time.perf_counter()
+        decoder = self._options.decoder or decode
+        skeleton, base = item.made.parcel.open()
+        item.decoded = True
+        try:
+            item.batch = decoder(skeleton, base)
+        except Exception as error:  # noqa: BLE001 - the training loop gets it, in order
+            item.fault = error
+        item.decode_s = time.perf_counter() - began
+
+    # ---- when nothing comes
+
+    def _timed_out(self, timeout_s: float) -> None:
+        """Say where the workers are; or replace those that hold things up."""
+        with self._lock:
+            wanted = self._delivery.wanted()
+            busy = self._dispatch.holders(wanted)
+            links = [self._links[worker] for worker in busy or self._links]
+        stories = [f"{link.name}: {link.stack()}" for link in links]
+        error = self._supervisor.timed_out(timeout_s, wanted, stories)
+        if self._options.on_timeout == "raise" or not busy:
+            raise error
+        self._logger.warning("{}", error)
+        for link, story in zip(links, stories, strict=True):
+            link.kill(f"did not answer within timeout={timeout_s:g} s and was ended; {story}")
+
+    # ---- the end
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the loader is closed; build a new one to go on")
+        if self._pid != os.getpid():
+            raise ClosedError(
+                "this process was forked from the one that started the loader; "
+                "build and start a loader of its own here"
+            )
+
+    def close(self) -> None:
+        """End all workers and threads. Batches that the user holds stay valid."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            links = list(self._links.values())
+            self._arrived.notify_all()
+        if self._pid != os.getpid():
+            return  # a forked child owns none of it
+        for reader in self._readers:
+            reader.close()
+        if self._waiter is not None:
+            self._waiter.close()
+        for link in links:
+            link.close()
+        deadline_s = time.monotonic() + _CLOSE_GRACE_S
+        for link in links:
+            link.wait_closed(deadline_s)

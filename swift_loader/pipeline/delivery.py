@@ -1,0 +1,107 @@
+"""Batches on their way to the training loop: put in any order, taken in the plan's. Pure.
+
+With `in_order` the next number is the lowest of the epoch that was not taken; otherwise any number
+of the epoch that is there, first come first served. Numbers of later epochs wait.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from swift_loader.pipeline.schedule import EpochPart
+from swift_loader.transport.messages import Number
+
+__all__ = ["Delivery", "Taken"]
+
+T = TypeVar("T")
+
+
+class Taken:
+    """Which batches of a part were taken: all below `first`, and those of `beyond` above it."""
+
+    def __init__(self, part: EpochPart) -> None:
+        self.first = part.first
+        self.beyond = set(part.done)
+        self.left = len(part)
+        self._advance()
+
+    def add(self, k: int) -> None:
+        """Batch `k` was taken too."""
+        self.left -= 1
+        if k == self.first:
+            self.first += 1
+            self._advance()
+        else:
+            self.beyond.add(k)
+
+    def _advance(self) -> None:
+        while self.first in self.beyond:
+            self.beyond.discard(self.first)
+            self.first += 1
+
+
+class Delivery(Generic[T]):
+    """What is ready, and what was taken of the current epoch."""
+
+    def __init__(self, in_order: bool) -> None:
+        self._in_order = in_order
+        self._ready: dict[Number, T] = {}
+        self._part = EpochPart(plan_id=-1, epoch=-1, count=0)
+        self._taken = Taken(self._part)
+
+    def begin(self, part: EpochPart) -> list[T]:
+        """Deliver `part` now. Returns what is ready and can't be of use any more."""
+        self._part = part
+        self._taken = Taken(part)
+        useless = [n for n in self._ready if n.epoch == part.epoch and n not in part]
+        useless += [n for n in self._ready if n.epoch < part.epoch]
+        return [self._ready.pop(number) for number in useless]
+
+    def keep_only(self, wanted: set[Number]) -> list[T]:
+        """Drop everything that is not in `wanted`; returns what was dropped."""
+        return [self._ready.pop(number) for number in list(self._ready) if number not in wanted]
+
+    @property
+    def left(self) -> int:
+        """Batches of the current epoch that were not taken yet."""
+        return self._taken.left
+
+    def ready(self) -> set[Number]:
+        return set(self._ready)
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def put(self, number: Number, item: T) -> None:
+        self._ready[number] = item
+
+    def wanted(self) -> Number | None:
+        """The number that the training loop waits for; None if any of the epoch will do."""
+        part = self._part
+        if not self._in_order or not self._taken.left:
+            return None
+        return Number(part.plan_id, part.epoch, self._taken.first)
+
+    def has_next(self) -> bool:
+        """Whether `take` would give a batch."""
+        return self._choose() is not None
+
+    def take(self) -> tuple[Number, T] | None:
+        """The next batch, or None when it is not there (or nothing is left)."""
+        number = self._choose()
+        if number is None:
+            return None
+        return number, self._ready.pop(number)
+
+    def taken(self, number: Number) -> None:
+        """The batch has reached the training loop."""
+        self._taken.add(number.k)
+
+    def _choose(self) -> Number | None:
+        part = self._part
+        if not self._taken.left:
+            return None
+        if self._in_order:
+            number = Number(part.plan_id, part.epoch, self._taken.first)
+            return number if number in self._ready else None
+        return next((number for number in self._ready if number in part), None)

@@ -1,0 +1,159 @@
+"""Which worker makes which batch number. Pure: no I/O, no clock, no threads.
+
+Numbers are given out in order, lowest first, as long as there are credits: at most
+`data_queue_size` batches are made and not yet consumed. A worker that dies gives its numbers back,
+and they are the first to be given out again; so the order of delivery never depends on who made
+what.
+
+A worker is not loaded with numbers to the brim: what lies in its inbox behind a slow sample can't
+be made by anybody else. It gets as many as cover about `_AHEAD_S` of its own pace, at least two
+(one to make, one to go on with) and at most `message_queue_size`. `capacity` makes that many more
+of a link behind which several workers stand (an endpoint).
+
+States of a number: waiting → outstanding (ticket) → answered; or → stale → answered.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from swift_loader.transport.messages import Number
+
+__all__ = ["Dispatch", "Order"]
+
+_AHEAD_S = 0.004
+_PACE_WEIGHT = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Worker `worker` is to make `number`."""
+
+    worker: int
+    ticket: int
+    number: Number
+
+
+@dataclass(slots=True)
+class _Worker:
+    capacity: int
+    pace_s: float | None = None  # seconds a batch, smoothed
+    tickets: set[int] = field(default_factory=set)
+
+
+class Dispatch:
+    """The books of one consumer's batch numbers."""
+
+    def __init__(self, data_queue_size: int, message_queue_size: int) -> None:
+        self._credits = data_queue_size
+        self._limit = message_queue_size
+        self._workers: dict[int, _Worker] = {}
+        self._tickets = count(1)
+        self._orders: dict[int, Order] = {}  # outstanding, by ticket
+        self._stale: set[int] = set()  # outstanding tickets that nobody wants any more
+        self._waiting: list[Number] = []  # heap of numbers that were given back
+        self._source: Iterator[Number] = iter(())
+        self._unconsumed = 0  # given out (or given back), not stale, not consumed
+
+    def add_worker(self, worker: int, capacity: int = 1) -> None:
+        """A worker that takes orders from now on."""
+        self._workers[worker] = _Worker(capacity)
+
+    def remove_worker(self, worker: int) -> list[Order]:
+        """The worker is gone; its wanted numbers will be given out again. Returns its orders."""
+        gone = self._workers.pop(worker, None)
+        if gone is None:
+            return []
+        orders = [self._orders.pop(ticket) for ticket in sorted(gone.tickets)]
+        for order in orders:
+            if order.ticket in self._stale:
+                self._stale.discard(order.ticket)
+            else:
+                heapq.heappush(self._waiting, order.number)
+        return orders
+
+    def restart(self, source: Iterator[Number], keep: set[Number]) -> dict[int, list[int]]:
+        """Give out the numbers of `source` from now on.
+
+        Of those given out before, `keep` are still wanted and the rest are not. Returns the stale
+        tickets by worker, so that workers can be told.
+        """
+        self._source = source
+        self._waiting = [number for number in self._waiting if number in keep]
+        heapq.heapify(self._waiting)
+        stale: dict[int, list[int]] = {}
+        for ticket, order in self._orders.items():
+            if ticket not in self._stale and order.number not in keep:
+                self._stale.add(ticket)
+                stale.setdefault(order.worker, []).append(ticket)
+        self._unconsumed = len(keep)
+        return stale
+
+    def outstanding(self) -> set[Number]:
+        """Wanted numbers that are with a worker, or wait to be given out again."""
+        wanted = {o.number for t, o in self._orders.items() if t not in self._stale}
+        return wanted.union(self._waiting)
+
+    def orders(self) -> list[Order]:
+        """What is to be sent now."""
+        orders: list[Order] = []
+        while self._waiting or self._unconsumed < self._credits:
+            worker = self._least_loaded()
+            if worker is None:
+                break
+            if self._waiting:
+                number = heapq.heappop(self._waiting)
+            else:
+                fresh = next(self._source, None)
+                if fresh is None:
+                    break
+                number = fresh
+                self._unconsumed += 1
+            order = Order(worker, next(self._tickets), number)
+            self._orders[order.ticket] = order
+            self._workers[worker].tickets.add(order.ticket)
+            orders.append(order)
+        return orders
+
+    def answered(self, worker: int, ticket: int, busy_s: float | None = None) -> Number | None:
+        """A worker answered. Returns the number, or None when nobody wants it (any more)."""
+        order = self._orders.pop(ticket, None)
+        if order is None:
+            return None
+        state = self._workers[worker]
+        state.tickets.discard(ticket)
+        if busy_s is not None:
+            old = state.pace_s
+            state.pace_s = busy_s if old is None else old + _PACE_WEIGHT * (busy_s - old)
+        if ticket in self._stale:
+            self._stale.discard(ticket)
+            return None
+        return order.number
+
+    def give_back(self, number: Number) -> None:
+        """An answered number that is to be made again."""
+        heapq.heappush(self._waiting, number)
+
+    def consumed(self) -> None:
+        """The training loop has taken a batch: one credit more."""
+        self._unconsumed -= 1
+
+    def holders(self, number: Number | None) -> list[int]:
+        """The workers that are to make `number`; for None, all that are to make anything."""
+        wanted = [o for t, o in self._orders.items() if t not in self._stale]
+        return sorted({o.worker for o in wanted if number is None or o.number == number})
+
+    def _least_loaded(self) -> int | None:
+        best, least = None, 0.0
+        for worker, state in self._workers.items():
+            held = len(state.tickets)
+            if held < self._depth(state) and (best is None or held / state.capacity < least):
+                best, least = worker, held / state.capacity
+        return best
+
+    def _depth(self, state: _Worker) -> int:
+        ahead = 2 if state.pace_s is None else 1 + int(_AHEAD_S / max(state.pace_s, 1e-6))
+        return min(self._limit, max(2, ahead)) * state.capacity

@@ -1,0 +1,123 @@
+"""What the pipeline knows of a worker, wherever it runs: a `Link`, and the events that come up it.
+
+Siblings: `swift_loader.pipeline.local` (a child process); remote endpoints and Ray actors bring
+their own. A link is used by one receiving thread; `make`, `forget` and `flush` may be called from
+any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swift_loader.plan import Plan
+from swift_loader.transport.messages import BadSample, ErrorReport, Number, StageTimes
+
+__all__ = ["Event", "Gone", "Link", "MadeBatch", "NotMade", "Parcel", "Refused", "Running", "Up"]
+
+
+class Parcel(Protocol):
+    """An encoded batch where it arrived."""
+
+    nbytes: int
+
+    def open(self) -> tuple[bytes, NDArray[np.uint8]]:
+        """``(skeleton, base)`` for the codec; the memory belongs to `base` from now on. Once."""
+
+    def discard(self) -> None:
+        """Nobody wants it. Instead of `open`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The worker's process runs (its dataset is not built yet)."""
+
+    pid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """The worker takes orders. `nb_samples` as its own dataset says."""
+
+    nb_samples: int | None
+    dataset_name: str
+    capacity: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The worker can't be had: its dataset failed to build. Retrying would not help."""
+
+    fault: ErrorReport
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBatch:
+    """The answer to an order: the batch."""
+
+    ticket: int
+    nb_samples: int
+    times: StageTimes
+    parcel: Parcel
+    bad: tuple[BadSample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NotMade:
+    """The answer to an order: an error, or None when it was forgotten as asked."""
+
+    ticket: int
+    fault: ErrorReport | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The worker ended by itself. `story` says how, for a reader; `ticket` is what it was at."""
+
+    story: str
+    ticket: int | None
+    sample: int | None = None
+
+
+Event = Running | Up | Refused | MadeBatch | NotMade | Gone
+
+
+class Link(Protocol):
+    """One worker, or an endpoint with several behind it."""
+
+    worker: int
+    name: str
+
+    def filenos(self) -> Sequence[int]:
+        """Descriptors that become readable when `receive` has something to do."""
+
+    def set_plan(self, plan_id: int, plan: Plan) -> None:
+        """Numbers with this `plan_id` mean this plan. Before any `make` with it."""
+
+    def make(self, ticket: int, number: Number, indices: bytes) -> None:
+        """Queue an order; `flush` sends it."""
+
+    def forget(self, tickets: Iterable[int]) -> None:
+        """Queue: answer these with `NotMade(ticket, None)` unless they are made."""
+
+    def flush(self) -> None:
+        """Send what is queued, without waiting."""
+
+    def receive(self) -> list[Event]:
+        """What has come in, without waiting. After `Gone` or `Refused` nothing comes."""
+
+    def stack(self) -> str:
+        """Where the worker is just now: its Python stacks, or why they can't be had."""
+
+    def kill(self, why: str) -> None:
+        """End the worker at once; `Gone` comes as if it had died, with `why` as its story."""
+
+    def close(self) -> None:
+        """Let go of the worker; returns at once. `wait_closed` waits."""
+
+    def wait_closed(self, deadline_s: float) -> None:
+        """Wait until the worker is gone, at most until `time.monotonic()` is `deadline_s`."""

@@ -1,0 +1,286 @@
+"""A link to a worker process on this machine. Role: part of the training process.
+
+Sends on the worker's channel: `SetPlan`, `Make` (with a slot that it assigns), `Forget`. Takes
+`Ready`, `StartFailed`, `Made`, `Failed`, `Skipped` from it, and `Started` and `Exited` from the
+zygote on the worker's sentinel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import time
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from swift_loader.pipeline.link import Event, Gone, MadeBatch, NotMade, Refused, Running, Up
+from swift_loader.plan import Plan
+from swift_loader.transport.channel import ChannelClosedError
+from swift_loader.transport.messages import (
+    Failed,
+    Forget,
+    Made,
+    Make,
+    Message,
+    Number,
+    Ready,
+    SetPlan,
+    Skipped,
+    StartFailed,
+    pack,
+    unpack,
+)
+from swift_loader.transport.slots import LeasedSlots, OnMap
+from swift_loader.worker.launch import LaunchedWorker, Zygote
+from swift_loader.worker.process import STACK_SIGNAL
+from swift_loader.worker.recipe import Place
+from swift_loader.worker.zygote import Exited, Started
+
+__all__ = ["LocalLink"]
+
+_STACK_WAIT_S = 1.0
+_STACK_QUIET_S = 0.05
+_SIGNALS = {int(number): number.name for number in signal.Signals}
+
+
+class SlotParcel:
+    """A batch in a slot."""
+
+    __slots__ = ("_made", "_slot", "_slots", "nbytes")
+
+    def __init__(self, slots: LeasedSlots, slot: int, made: Made) -> None:
+        self._slots = slots
+        self._slot = slot
+        self._made = made
+        self.nbytes = made.used_bytes
+
+    def open(self) -> tuple[bytes, NDArray[np.uint8]]:
+        made = self._made
+        base = self._slots.lease(self._slot, made.used_bytes)
+        if made.skeleton_bytes:
+            return base[-made.skeleton_bytes :].tobytes(), base
+        return made.skeleton, base
+
+    def discard(self) -> None:
+        self._slots.give_back(self._slot)
+
+
+class LocalLink:
+    """See `swift_loader.pipeline.link.Link`."""
+
+    def __init__(
+        self,
+        zygote: Zygote,
+        worker: int,
+        place: Place,
+        payload_fd: int,
+        max_kept: int,
+        on_map: OnMap | None = None,
+    ) -> None:
+        self.worker = worker
+        self.name = f"worker {worker}"
+        self._process: LaunchedWorker = zygote.spawn(worker, place, payload_fd)
+        self._slots = LeasedSlots(max_kept, on_map)
+        self._slot_of: dict[int, int] = {}  # by ticket
+        self._channel_open = True
+        self._over = False
+        self._killed_why = ""
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Shared memory of this worker's slots, in bytes."""
+        return self._slots.mapped_bytes
+
+    def filenos(self) -> Sequence[int]:
+        sockets = [self._process.sentinel]
+        if self._channel_open:
+            sockets.append(self._process.channel)
+        return [] if self._over else [s.fileno() for s in sockets if not s.closed]
+
+    # ---- down
+
+    def set_plan(self, plan_id: int, plan: Plan) -> None:
+        self._post(SetPlan(plan_id, plan))
+
+    def make(self, ticket: int, number: Number, indices: bytes) -> None:
+        slot = self._slots.take()
+        self._slot_of[ticket] = slot
+        self._post(Make(ticket, number, slot, indices))
+
+    def forget(self, tickets: Iterable[int]) -> None:
+        self._post(Forget(frozenset(tickets)))
+
+    def flush(self) -> None:
+        self._process.channel.flush()
+
+    def _post(self, message: Message) -> None:
+        self._process.channel.post(*pack(message))
+
+    # ---- up
+
+    def receive(self) -> list[Event]:
+        if self._over:
+            return []
+        events: list[Event] = []
+        if self._channel_open:
+            self._receive_from_worker(events)
+        if not self._over:
+            self._receive_from_zygote(events)
+        return events
+
+    def _receive_from_worker(self, events: list[Event]) -> None:
+        channel = self._process.channel
+        try:
+            frames = channel.receive(wait=False)
+        except ChannelClosedError:
+            self._channel_open = False  # the sentinel will say how it ended
+            return
+        for kind, payload in frames:
+            events.append(self._event(unpack(kind, payload)))
+        if frames:
+            channel.flush()
+
+    def _event(self, message: Message) -> Event:
+        if type(message) is Made:
+            slot = self._slot_of.pop(message.ticket)
+            if message.slot_bytes:
+                self._slots.replace(slot, self._process.channel.take_fd(), message.slot_bytes)
+            parcel = SlotParcel(self._slots, slot, message)
+            return MadeBatch(message.ticket, message.nb_samples, message.times, parcel, message.bad)
+        match message:
+            case Failed(ticket=ticket, report=fault):
+                self._slots.give_back(self._slot_of.pop(ticket))
+                return NotMade(ticket, fault)
+            case Skipped(ticket=ticket):
+                self._slots.give_back(self._slot_of.pop(ticket))
+                return NotMade(ticket, None)
+            case Ready():
+                return Up(message.nb_samples, message.dataset_name)
+            case StartFailed():
+                self._over = True
+                return Refused(message.report)
+            case _:
+                raise TypeError(f"a worker does not send {type(message).__name__}")
+
+    def _receive_from_zygote(self, events: list[Event]) -> None:
+        sentinel = self._process.sentinel
+        try:
+            frames = sentinel.receive(wait=False)
+        except ChannelClosedError:
+            self._over = True
+            events.append(Gone("the process that workers are forked from ended", None))
+            return
+        for _, payload in frames:
+            message: Started | Exited = pickle.loads(payload)
+            if isinstance(message, Started):
+                self._process.pid = message.pid
+                events.append(Running(message.pid))
+                continue
+            while self._channel_open and not self._over:  # what it sent before it died counts
+                before = len(events)
+                self._receive_from_worker(events)
+                if len(events) == before:
+                    break
+            if not self._over:
+                self._over = True
+                events.append(self._gone(message))
+
+    def _gone(self, exited: Exited) -> Gone:
+        ticket, sample, stage = self._process.progress.read()
+        story = f"{self.name} (pid {self._process.pid}) {self._killed_why or _how_it_ended(exited)}"
+        if exited.stderr_tail.strip():
+            story += f"\nThe last that it wrote to stderr:\n{exited.stderr_tail.rstrip()}"
+        if stage == "idle":
+            return Gone(story, None)
+        return Gone(story, ticket, sample if sample >= 0 else None)
+
+    # ---- supervision
+
+    def stack(self) -> str:
+        ticket, sample, stage = self._process.progress.read()
+        where = f"{stage} (ticket {ticket}" + (f", sample {sample})" if sample >= 0 else ")")
+        pid = self._process.pid
+        if pid is None:
+            return "its process has not started yet"
+        try:
+            status = psutil.Process(pid).status()
+            os.kill(pid, STACK_SIGNAL)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            return f"{where}; its process is gone"
+        text = self._read_stack()
+        if not text:
+            return f"{where}; it did not show its stack within {_STACK_WAIT_S:g} s ({status})"
+        return f"{where}\n{text.rstrip()}"
+
+    def _read_stack(self) -> str:
+        poll = select.poll()
+        poll.register(self._process.stack_fd, select.POLLIN)
+        data, wait_s = b"", _STACK_WAIT_S
+        while poll.poll(wait_s * 1000):
+            piece = os.read(self._process.stack_fd, 1 << 16)
+            if not piece:
+                break
+            data += piece
+            wait_s = _STACK_QUIET_S  # it is written in small pieces
+        return data.decode(errors="replace")
+
+    def kill(self, why: str) -> None:
+        self._killed_why = why
+        if self._process.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        self._over = True
+        self._slots.close()
+        self._process.channel.close()
+
+    def wait_closed(self, deadline_s: float) -> None:
+        sentinel = self._process.sentinel
+        poll = select.poll()
+        if not sentinel.closed:
+            poll.register(sentinel, select.POLLIN)
+        with contextlib.suppress(ChannelClosedError):
+            while not sentinel.closed:
+                remaining_s = deadline_s - time.monotonic()
+                if remaining_s <= 0 or not poll.poll(remaining_s * 1000):
+                    break
+                if any(
+                    isinstance(pickle.loads(payload), Exited)
+                    for _, payload in sentinel.receive(wait=False)
+                ):
+                    break
+        self._process.close()
+
+
+def _how_it_ended(exited: Exited) -> str:
+    """``was killed by SIGKILL: …`` or ``exited with code 3``."""
+    if exited.status >= 0:
+        return f"exited by itself with code {exited.status}"
+    name = _SIGNALS.get(-exited.status, f"signal {-exited.status}")
+    text = f"was killed by {name}"
+    if name == "SIGKILL":
+        memory = psutil.virtual_memory()
+        text += (
+            "; if nobody killed it by hand, the machine or its cgroup ran out of memory: "
+            f"the worker's peak was {_gib(exited.max_rss_bytes)}, "
+            f"{_gib(memory.available)} of {_gib(memory.total)} are available now. "
+            "Fewer workers, a smaller data_queue_size or smaller samples need less"
+        )
+    elif name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"):
+        text += "; a fault in native code of the dataset or of a library that it calls"
+    return text
+
+
+def _gib(nbytes: int) -> str:
+    return f"{nbytes / 2**30:.2f} GiB"

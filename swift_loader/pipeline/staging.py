@@ -1,0 +1,238 @@
+"""Batches onto the device, ahead of the training loop. Role: the stager thread.
+
+Takes batches from the pipeline in order, moves them, and keeps up to `max_nb_batch_on_device` that
+the loop has not taken yet. It sends no message; it wakes the training thread, and is woken by it.
+
+On CUDA the copies go over a stream of their own, from slots that were pinned once (page-locked
+memory is what makes a copy asynchronous), so they run beside the loop's kernels. An event after the
+copy keeps the slot until it is read, and makes the loop's stream wait before it uses the batch
+(the scheme of NVIDIA apex's `data_prefetcher`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import mmap
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from swift_loader.errors import ClosedError
+from swift_loader.pipeline.core import Item
+from swift_loader.pipeline.schedule import EpochPart
+from swift_loader.transport.messages import Number
+
+__all__ = ["Source", "Staged", "Stager", "move", "pin_mapping"]
+
+
+class Source(Protocol):
+    """What the stager takes from: the pipeline."""
+
+    def next(self) -> tuple[Number, Item] | None: ...
+
+
+@dataclass(slots=True)
+class Staged:
+    """A batch on the device, or an error in its place, or the end of the epoch (no number)."""
+
+    number: Number | None = None
+    item: Item | None = None
+    batch: Any = None
+    error: BaseException | None = None
+    to_device_s: float = 0.0
+    copied: Any = None  # a torch.cuda.Event
+
+
+def move(batch: Any, device: torch.device) -> Any:
+    """`batch` with every tensor and numeric array on `device`, arrays as tensors.
+
+    Mappings, sequences, namedtuples and dataclasses keep their type; all else stays as it is.
+    """
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, np.ndarray):
+        if batch.dtype.kind not in "biufc":
+            return batch
+        return torch.from_numpy(batch).to(device, non_blocking=True)
+    if hasattr(batch, "to") and callable(batch.to) and not isinstance(batch, type):
+        return batch.to(device)  # TensorDict and the like know how
+    if isinstance(batch, Mapping):
+        moved = {key: move(value, device) for key, value in batch.items()}
+        return moved if type(batch) is dict else type(batch)(moved)  # type: ignore[call-arg]
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(move(value, device) for value in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)([move(value, device) for value in batch])
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        values = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
+        return dataclasses.replace(
+            batch, **{name: move(value, device) for name, value in values.items()}
+        )
+    return batch
+
+
+def pin_mapping(mapping: mmap.mmap) -> Callable[[], None]:
+    """Page-lock a slot's mapping for CUDA, once; returns how to undo it.
+
+    Where the driver refuses (the limit of locked memory), copies are slower and still right.
+    """
+    address = np.frombuffer(mapping, np.uint8).ctypes.data
+    cudart: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    if int(cudart.cudaHostRegister(address, len(mapping), 0)) != 0:
+        return lambda: None
+    return lambda: cudart.cudaHostUnregister(address)
+
+
+class Stager:
+    """See the module's text. `begin`, `next` and `close` are the training thread's."""
+
+    def __init__(
+        self,
+        source: Source,
+        device: torch.device,
+        to_device: Callable[[Any, torch.device], Any] | None,
+        max_staged: int,
+    ) -> None:
+        self._source = source
+        self._device = device
+        self._move = to_device or move
+        self._max_staged = max_staged
+        self._cuda = device.type == "cuda"
+        self._stream: Any = torch.cuda.Stream(device) if self._cuda else None
+        self._copying: deque[Staged] = deque()  # their slots are being read by the device
+        self._changed = threading.Condition()
+        self._staged: deque[Staged] = deque()
+        self._part: EpochPart | None = None
+        self._generation = 0
+        self._idle = True  # at the end of an epoch, or after an error: until the loop goes on
+        self._open = True
+        self._thread = threading.Thread(target=self._run, name="swift_loader-stager", daemon=True)
+        self._thread.start()
+
+    def begin(self, part: EpochPart) -> None:
+        """The pipeline delivers `part` now; what is staged of another epoch is dropped."""
+        with self._changed:
+            self._generation += 1
+            self._part = part
+            self._staged.clear()
+            self._idle = False
+            self._changed.notify_all()
+
+    def next(self) -> Staged | None:
+        """The next batch on the device, or None at the epoch's end. Raises what took its place."""
+        with self._changed:
+            while not self._staged:
+                if not self._open:
+                    raise ClosedError("the loader is closed; build a new one to go on")
+                if self._idle:  # an error was raised before; the loop goes on
+                    self._idle = False
+                    self._changed.notify_all()
+                self._changed.wait()
+            staged = self._staged.popleft()
+            if staged.number is None and staged.error is None:
+                self._staged.append(staged)  # the end stays the end
+                return None
+            self._changed.notify_all()
+        if staged.error is not None:
+            raise staged.error
+        if staged.copied is not None:
+            current = torch.cuda.current_stream(self._device)
+            current.wait_event(staged.copied)
+            _record_stream(staged.batch, current)
+        return staged
+
+    @property
+    def depth(self) -> int:
+        """Batches that are staged."""
+        return len(self._staged)
+
+    def close(self) -> None:
+        """End the thread; the pipeline must be closed already, or the thread may be waiting."""
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        with self._on_stream():
+            while True:
+                with self._changed:
+                    while self._open and (self._idle or len(self._staged) >= self._max_staged):
+                        self._changed.wait()
+                    if not self._open:
+                        break
+                    generation = self._generation
+                staged = self._stage()
+                with self._changed:
+                    if staged.number is None:
+                        if generation != self._generation:
+                            continue  # the end, or an error, of an epoch that nobody iterates now
+                        self._idle = True
+                    elif self._part is None or staged.number not in self._part:
+                        continue
+                    self._staged.append(staged)
+                    self._changed.notify_all()
+        if self._stream is not None:
+            self._stream.synchronize()
+        self._copying.clear()
+
+    def _stage(self) -> Staged:
+        self._let_go()
+        try:
+            found = self._source.next()
+            if found is None:
+                return Staged()
+            number, item = found
+            began = time.perf_counter()
+            batch = self._move(item.batch, self._device)
+            staged = Staged(number, item, batch, to_device_s=time.perf_counter() - began)
+        except BaseException as error:  # noqa: BLE001 - the training loop gets it, in its place
+            return Staged(error=error)
+        if self._stream is not None:
+            staged.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            staged.copied.record(self._stream)
+            self._copying.append(dataclasses.replace(staged, batch=item.batch))
+        item.batch = None  # only the copy on its way still holds the slot
+        return staged
+
+    def _let_go(self) -> None:
+        """Forget the host batches whose copies have ended: their slots are free again."""
+        while self._copying and self._copying[0].copied is not None:
+            if len(self._copying) > self._max_staged + 1:
+                self._copying[0].copied.synchronize()
+            elif not self._copying[0].copied.query():
+                return
+            self._copying.popleft()
+
+    def _on_stream(self) -> AbstractContextManager[Any]:
+        if self._stream is None:
+            return contextlib.nullcontext()
+        torch.cuda.set_device(self._device)
+        return torch.cuda.stream(self._stream)
+
+
+def _record_stream(batch: Any, stream: torch.cuda.Stream) -> None:
+    """The allocator must not hand the memory out before `stream` is done with it."""
+    if isinstance(batch, torch.Tensor):
+        if batch.is_cuda:
+            batch.record_stream(stream)
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            _record_stream(value, stream)
+    elif isinstance(batch, (list, tuple)):
+        for value in batch:
+            _record_stream(value, stream)
+    elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        for field in dataclasses.fields(batch):
+            _record_stream(getattr(batch, field.name), stream)

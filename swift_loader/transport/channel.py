@@ -1,0 +1,185 @@
+"""A framed byte stream between two processes of one user, over a Unix socket pair.
+
+A frame is ``<u32 length> <u8 kind> <payload>``; the length counts kind and payload. Descriptors
+travel beside the frames (``SCM_RIGHTS``), in the order in which they were sent; the frame's kind
+tells its reader how many belong to it. Several frames may arrive in one system call, which is what
+keeps small batches cheap.
+
+A socket pair has no address, so nobody else can connect to it.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["Channel", "ChannelClosedError", "channel_pair"]
+
+_HEAD = struct.Struct("<IB")
+_MAX_FDS = 16
+_FD_SPACE = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
+_READ_BYTES = 1 << 17
+_DONTWAIT = socket.MSG_DONTWAIT
+_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+class ChannelClosedError(ConnectionError):
+    """The other end of a channel is gone."""
+
+
+class Channel:
+    """One end. Not for two receiving threads at once; `post` may be called from any thread."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._tail = b""
+        self._fds: deque[int] = deque()
+        self._outbox: deque[bytes] = deque()
+        self._flushing = threading.Lock()
+        _open_channels.add(self)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    @property
+    def closed(self) -> bool:
+        return self._sock.fileno() < 0
+
+    # ---- sending
+
+    def send(self, kind: int, payload: bytes, fds: Sequence[int] = ()) -> None:
+        """Send one frame, waiting while the socket is full.
+
+        Raises `ChannelClosedError` when the other end is gone.
+        """
+        data = _HEAD.pack(len(payload) + 1, kind) + payload
+        try:
+            if fds:
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+                sent = self._sock.sendmsg([data], rights)
+                if sent == len(data):
+                    return
+                data = data[sent:]
+            self._sock.sendall(data)
+        except OSError as error:
+            raise ChannelClosedError(str(error)) from error
+
+    def post(self, kind: int, payload: bytes) -> None:
+        """Queue one frame; `flush` hands it to the socket."""
+        self._outbox.append(_HEAD.pack(len(payload) + 1, kind) + payload)
+
+    def flush(self) -> None:
+        """Send what was posted, as far as the socket takes it without waiting.
+
+        What does not fit stays queued. The peer has unread frames then and will answer them, and
+        every answer is followed by another `flush`, so nothing waits for ever. A gone peer is
+        silent here: whoever receives learns of it.
+        """
+        outbox = self._outbox
+        while outbox and self._flushing.acquire(blocking=False):
+            try:
+                data = b"".join(_take_all(outbox))
+                sent = self._sock.send(data, _DONTWAIT) if data else 0
+                if sent < len(data):
+                    outbox.appendleft(data[sent:])
+                    return
+            except BlockingIOError:
+                outbox.appendleft(data)
+                return
+            except OSError:
+                return
+            finally:
+                self._flushing.release()
+
+    # ---- receiving
+
+    def receive(self, *, wait: bool) -> list[tuple[int, bytes]]:
+        """Whole frames that have arrived, as ``(kind, payload)``; with `wait`, at least one.
+
+        Raises `ChannelClosedError` when the other end is gone and all frames were read.
+        """
+        frames: list[tuple[int, bytes]] = []
+        while True:
+            try:
+                data, ancillary, _, _ = self._sock.recvmsg(
+                    _READ_BYTES, _FD_SPACE, _CLOEXEC if wait else _CLOEXEC | _DONTWAIT
+                )
+            except BlockingIOError:
+                return frames
+            except OSError as error:
+                raise ChannelClosedError(str(error)) from error
+            if ancillary:
+                self._keep_fds(ancillary)
+            if not data:
+                raise ChannelClosedError("the other end of the channel is closed")
+            self._parse(data, frames)
+            if frames:
+                return frames
+
+    def take_fd(self) -> int:
+        """The next descriptor that came with the frames; the caller owns it."""
+        return self._fds.popleft()
+
+    def _parse(self, data: bytes, frames: list[tuple[int, bytes]]) -> None:
+        if self._tail:
+            data = self._tail + data
+        start, end = 0, len(data)
+        while end - start >= _HEAD.size:
+            length, kind = _HEAD.unpack_from(data, start)
+            stop = start + 4 + length
+            if stop > end:
+                break
+            frames.append((kind, data[start + 5 : stop]))
+            start = stop
+        self._tail = data[start:]
+
+    def _keep_fds(self, ancillary: list[tuple[int, int, Any]]) -> None:
+        for level, kind, raw in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
+                self._fds.extend(fds)
+
+    def close(self) -> None:
+        """Close this end and every descriptor that nobody took. May be called again."""
+        while self._fds:
+            os.close(self._fds.popleft())
+        self._sock.close()
+
+    def detach(self) -> socket.socket:
+        """The socket itself, to be handed to another process; the channel is done."""
+        _open_channels.discard(self)
+        return self._sock
+
+
+def _take_all(queue: deque[bytes]) -> list[bytes]:
+    taken = []
+    while queue:
+        taken.append(queue.popleft())
+    return taken
+
+
+def channel_pair() -> tuple[Channel, socket.socket]:
+    """Our end, and the socket of the other end, to be passed to another process."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    return Channel(ours), theirs
+
+
+# A process that the user forks holds copies of these sockets. It must not: a worker learns by the
+# end of its socket that nobody wants batches any more.
+_open_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+def _close_in_forked_child() -> None:
+    for channel in list(_open_channels):
+        channel.close()
+
+
+os.register_at_fork(after_in_child=_close_in_forked_child)

@@ -1,0 +1,64 @@
+"""Anonymous shared memory: a region that has a descriptor and no name.
+
+Nothing appears in ``/dev/shm``, so its size does not bound a region, two runs can't collide, and
+nothing is left behind whatever is killed: the kernel frees the pages with the last mapping.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import sys
+
+__all__ = ["create_region", "map_private", "map_shared", "round_up"]
+
+_PAGE_BYTES = mmap.PAGESIZE
+
+
+def round_up(nbytes: int) -> int:
+    """The smallest whole number of pages (at least one) that holds `nbytes`."""
+    return max(1, -(-nbytes // _PAGE_BYTES)) * _PAGE_BYTES
+
+
+def create_region(nbytes: int, label: str) -> int:
+    """A descriptor of a new zero-filled region of `nbytes`; `label` shows in ``/proc/*/maps``.
+
+    Raises `OSError` when the system has no memory (or, on macOS, no descriptor) left.
+    """
+    fd = _anonymous_fd(label)
+    try:
+        os.ftruncate(fd, nbytes)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def map_shared(fd: int, nbytes: int, *, populate: bool = False) -> mmap.mmap:
+    """A writable mapping that all processes see; `populate` pays for the page faults at once."""
+    flags = mmap.MAP_SHARED
+    if populate and sys.platform == "linux":
+        flags |= mmap.MAP_POPULATE
+    return mmap.mmap(fd, nbytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def map_private(fd: int, nbytes: int) -> mmap.mmap:
+    """A copy-on-write mapping: shared until this process writes, then its own page."""
+    return mmap.mmap(fd, nbytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+if sys.platform == "linux":
+
+    def _anonymous_fd(label: str) -> int:
+        return os.memfd_create(f"swift_loader:{label}", os.MFD_CLOEXEC)
+
+else:  # macOS has no memfd: a name that lives for one system call
+
+    def _anonymous_fd(label: str) -> int:
+        import _posixshmem
+
+        name = f"/sl{secrets.token_hex(8)}"
+        fd = _posixshmem.shm_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode=0o600)
+        _posixshmem.shm_unlink(name)
+        return fd

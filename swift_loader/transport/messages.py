@@ -1,0 +1,199 @@
+"""What the training process and a worker say to each other.
+
+Down (training process to worker): `Make`, `Forget`, `SetPlan`.
+Up (worker to training process): `Ready`, `StartFailed`, `Made`, `Failed`, `Skipped`.
+
+Every `Make` is answered exactly once, by `Made`, `Failed` or `Skipped`; that one rule is what
+credits, slots and restarts rest on. The two messages of the hot path are packed by `struct`;
+the rest is rare and pickled. Both ends are processes of one user over a socket pair, so pickle
+is fine here; remote peers speak `swift_loader.remote`'s own frames.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from swift_loader.plan import Plan
+
+__all__ = [
+    "BadSample",
+    "ErrorReport",
+    "Failed",
+    "Forget",
+    "Made",
+    "Make",
+    "Message",
+    "Number",
+    "Ready",
+    "SetPlan",
+    "Skipped",
+    "StageTimes",
+    "StartFailed",
+    "pack",
+    "unpack",
+]
+
+
+class Number(NamedTuple):
+    """A batch number: batch `k` of epoch `epoch`, under the plan with this id."""
+
+    plan_id: int
+    epoch: int
+    k: int
+
+
+class StageTimes(NamedTuple):
+    """Seconds that a worker spent on one batch, by stage."""
+
+    fetch_s: float
+    collate_s: float
+    encode_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Make batch `number` into slot `slot`. `indices` only where the order is the user's own."""
+
+    ticket: int
+    number: Number
+    slot: int
+    indices: bytes = b""  # int64, little endian; empty: the plan knows
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Answer these tickets with `Skipped` unless they are made already."""
+
+    tickets: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SetPlan:
+    """From now on numbers with this `plan_id` mean this plan."""
+
+    plan_id: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class BadSample:
+    """A sample that raised and was skipped or replaced."""
+
+    index: int
+    error: str
+    replaced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """An exception on its way to the training process.
+
+    `exception` is its pickle (original type), or None where it can't be pickled.
+    """
+
+    exception: bytes | None
+    type_name: str
+    message: str
+    traceback: str
+    doing: str
+    indices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The dataset is built. `nb_samples` is None for a stream."""
+
+    nb_samples: int | None
+    dataset_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """The dataset could not be built; the worker ends after this."""
+
+    report: ErrorReport
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A batch is in its slot: `used_bytes` of it.
+
+    `slot_bytes` > 0 says that a descriptor of a new, larger region for the slot came along.
+    `skeleton` is what the codec needs beside the slot; it lies at the end of the used bytes
+    (`skeleton_bytes` long) when it is too long for a message.
+    """
+
+    ticket: int
+    nb_samples: int
+    used_bytes: int
+    slot_bytes: int
+    times: StageTimes
+    skeleton: bytes
+    skeleton_bytes: int = 0
+    bad: tuple[BadSample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The batch can't be made: its samples, the collate function or the codec raised."""
+
+    ticket: int
+    report: ErrorReport
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The batch was not made, as asked by `Forget`."""
+
+    ticket: int
+
+
+Message = Make | Forget | SetPlan | Ready | StartFailed | Made | Failed | Skipped
+
+KIND_MAKE, KIND_MADE, KIND_OTHER = 1, 2, 3
+_MAKE = struct.Struct("<QIqqi")
+_MADE = struct.Struct("<QIqqfffqI")
+
+
+def pack(message: Message) -> tuple[int, bytes]:
+    """``(kind, payload)`` of the frame that carries `message`."""
+    if type(message) is Make:
+        number = message.number
+        head = _MAKE.pack(message.ticket, number.plan_id, number.epoch, number.k, message.slot)
+        return KIND_MAKE, head + message.indices
+    if type(message) is Made:
+        bad = pickle.dumps(message.bad, 5) if message.bad else b""
+        head = _MADE.pack(
+            message.ticket,
+            message.nb_samples,
+            message.used_bytes,
+            message.slot_bytes,
+            *message.times,
+            message.skeleton_bytes,
+            len(bad),
+        )
+        return KIND_MADE, head + bad + message.skeleton
+    return KIND_OTHER, pickle.dumps(message, 5)
+
+
+def unpack(kind: int, payload: bytes) -> Message:
+    """The message of a frame."""
+    if kind == KIND_MADE:
+        (ticket, nb_samples, used, slot_bytes, fetch, collate, encode, in_slot, nb_bad) = (
+            _MADE.unpack_from(payload)
+        )
+        start = _MADE.size
+        bad: tuple[BadSample, ...] = ()
+        if nb_bad:
+            bad = pickle.loads(payload[start : start + nb_bad])
+            start += nb_bad
+        times = StageTimes(fetch, collate, encode)
+        return Made(ticket, nb_samples, used, slot_bytes, times, payload[start:], in_slot, bad)
+    if kind == KIND_MAKE:
+        ticket, plan_id, epoch, k, slot = _MAKE.unpack_from(payload)
+        return Make(ticket, Number(plan_id, epoch, k), slot, payload[_MAKE.size :])
+    message: Message = pickle.loads(payload)
+    return message

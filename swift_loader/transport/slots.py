@@ -1,0 +1,169 @@
+"""Slots: the regions of shared memory that hold encoded batches, seen from both ends.
+
+The training process owns the free list and names a slot in every `Make`; the worker owns the
+memory: it makes a slot's region when it first needs one, or a larger one, and sends the descriptor
+with the batch. So releasing costs no message and growing costs no handshake.
+
+A delivered batch holds a *lease*: the fresh `numpy` array over the mapping that every view of the
+batch has as its base. When the last view is gone the array is, and its weak reference puts itself
+on a deque: that is all that happens at an arbitrary moment in an arbitrary thread.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swift_loader.batch.arena import Arena
+from swift_loader.transport.memory import create_region, map_shared, round_up
+
+__all__ = ["LeasedSlots", "OnMap", "WrittenSlots"]
+
+OnMap = Callable[[mmap.mmap], Callable[[], None]]
+
+_SLACK = 8  # a new slot is an eighth larger than needed: variable batches settle soon
+_SMALLEST_BYTES = 1 << 16
+
+
+class WrittenSlots:
+    """The worker's end: one arena a slot, grown by being replaced."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._arenas: dict[int, Arena] = {}
+        self._grown: tuple[int, int, int] | None = None  # slot, descriptor, bytes: to be sent
+        self._largest_bytes = 0
+
+    def arena(self, slot: int) -> Arena:
+        """The slot's arena, emptied. A slot that was never used gets the size that others need."""
+        arena = self._arenas.get(slot)
+        if arena is None:
+            return self.grow(slot, self._largest_bytes) if self._largest_bytes else Arena(None)
+        arena.reset()
+        return arena
+
+    def grow(self, slot: int, needed_bytes: int) -> Arena:
+        """A new, empty region for `slot` with room for `needed_bytes`.
+
+        The region before it stays mapped as long as something of the batch lies in it.
+        """
+        self.sent()
+        nbytes = round_up(max(needed_bytes + needed_bytes // _SLACK, _SMALLEST_BYTES))
+        fd = create_region(nbytes, self._label)
+        self._grown = slot, fd, nbytes
+        arena = self._arenas[slot] = Arena(memoryview(map_shared(fd, nbytes)))
+        self._largest_bytes = max(self._largest_bytes, needed_bytes)
+        return arena
+
+    def grown(self) -> tuple[int, int] | None:
+        """Descriptor and bytes of the region that the other end does not know yet."""
+        return self._grown[1:] if self._grown else None
+
+    def sent(self) -> None:
+        """The other end has the descriptor now."""
+        if self._grown is not None:
+            os.close(self._grown[1])
+            self._grown = None
+
+    def abandon(self) -> None:
+        """The batch was not made: a region that the other end never saw is of no use."""
+        if self._grown is not None:
+            del self._arenas[self._grown[0]]
+            self.sent()
+
+
+class _LeaseRef(weakref.ref[Any]):
+    """A weak reference to the base array of a delivered batch, with the slot that it lies in."""
+
+    __slots__ = ("slot",)
+    slot: int
+
+
+class LeasedSlots:
+    """The training process's end: mappings, free list and leases of one worker's slots.
+
+    `max_kept` bounds the slots that delivered batches may pin at once; a batch past it is copied
+    out, so that keeping every batch works and shared memory stays bounded. `on_map` is told of
+    every new mapping and returns how to undo what it did. Any thread may call.
+    """
+
+    def __init__(self, max_kept: int, on_map: OnMap | None = None) -> None:
+        self._max_kept = max_kept
+        self._on_map = on_map
+        self._undo: dict[int, Callable[[], None]] = {}
+        self._lock = threading.Lock()
+        self._mappings: dict[int, mmap.mmap] = {}
+        self._free: list[int] = []  # a stack: the slot released last is warm in the cache
+        self._count = 0
+        self._leases: dict[int, _LeaseRef] = {}
+        self._released: deque[_LeaseRef] = deque()
+
+    def take(self) -> int:
+        """A free slot, or a new one."""
+        with self._lock:
+            self._collect()
+            if self._free:
+                return self._free.pop()
+            self._count += 1
+            return self._count - 1
+
+    def give_back(self, slot: int) -> None:
+        """The slot holds nothing that anybody wants."""
+        with self._lock:
+            self._free.append(slot)
+
+    def replace(self, slot: int, fd: int, nbytes: int) -> None:
+        """The worker made a new region for `slot`. Takes the descriptor."""
+        try:
+            mapping = map_shared(fd, nbytes, populate=True)
+        finally:
+            os.close(fd)
+        if self._on_map is not None:
+            if slot in self._undo:
+                self._undo[slot]()
+            self._undo[slot] = self._on_map(mapping)
+        self._mappings[slot] = mapping
+
+    def lease(self, slot: int, used_bytes: int) -> NDArray[np.uint8]:
+        """The used bytes of a slot as a fresh array; the slot is free again when it is gone."""
+        if used_bytes == 0:
+            self.give_back(slot)
+            return np.empty(0, np.uint8)
+        view: NDArray[np.uint8] = np.frombuffer(self._mappings[slot], np.uint8, used_bytes)
+        with self._lock:
+            self._collect()
+            keep = len(self._leases) < self._max_kept
+            if keep:
+                ref = _LeaseRef(view, self._released.append)
+                ref.slot = slot
+                self._leases[slot] = ref
+        if keep:
+            return view
+        copy: NDArray[np.uint8] = view.copy()
+        self.give_back(slot)
+        return copy
+
+    def close(self) -> None:
+        """No batch will come any more; those that are leased stay valid."""
+        while self._undo:
+            self._undo.popitem()[1]()
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Shared memory that is mapped now, in bytes."""
+        return sum(len(mapping) for mapping in list(self._mappings.values()))
+
+    def _collect(self) -> None:
+        released = self._released
+        while released:
+            slot = released.popleft().slot
+            del self._leases[slot]
+            self._free.append(slot)

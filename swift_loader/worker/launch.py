@@ -1,0 +1,176 @@
+"""Starting workers from the training process: the zygote, shared by all its loaders, and a worker.
+
+Role: part of the training process. Sends `Spawn` to the zygote, with the worker's descriptors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from typing import ClassVar
+
+from swift_loader.errors import WorkerDiedError
+from swift_loader.transport.channel import Channel, ChannelClosedError, channel_pair
+from swift_loader.transport.memory import create_region, map_shared
+from swift_loader.transport.messages import KIND_OTHER
+from swift_loader.worker.maker import Progress
+from swift_loader.worker.process import Inherited
+from swift_loader.worker.recipe import Place
+from swift_loader.worker.zygote import QUIET_SIGNALS, Spawn
+
+__all__ = ["LaunchedWorker", "Zygote"]
+
+_BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from swift_loader.worker.zygote import main; main(int(sys.argv.pop(1)))"
+)
+_EXIT_GRACE_S = 5.0
+
+
+class LaunchedWorker:
+    """The training process's end of a worker that was asked for."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.pid: int | None = None
+        self.channel, self._their_channel = channel_pair()
+        self.sentinel, self._their_sentinel = channel_pair()
+        self.stack_fd, self._their_stack_fd = os.pipe()
+        self._progress_fd = create_region(Progress.NBYTES, f"progress-{index}")
+        self.progress = Progress(memoryview(map_shared(self._progress_fd, Progress.NBYTES)))
+
+    def request(self, control: Channel, place: Place, payload_fd: int) -> None:
+        """Ask the zygote for the process. Raises `ChannelClosedError` when the zygote is gone."""
+        spawn = Spawn(
+            self.index,
+            place,
+            dict(os.environ),
+            [path or os.getcwd() for path in sys.path],
+            os.getcwd(),
+            list(sys.argv),
+        )
+        inherited = Inherited(
+            self._their_channel.fileno(), payload_fd, self._progress_fd, self._their_stack_fd
+        )
+        try:
+            control.send(
+                KIND_OTHER, pickle.dumps(spawn, 5), (*inherited, self._their_sentinel.fileno())
+            )
+        finally:
+            self._their_channel.close()
+            self._their_sentinel.close()
+            os.close(self._their_stack_fd)
+            os.close(self._progress_fd)
+
+    def close(self) -> None:
+        """Let go of the worker: it ends by itself, and is killed if it has not by then."""
+        self.channel.close()
+        self.sentinel.close()
+        if self.stack_fd >= 0:
+            os.close(self.stack_fd)
+            self.stack_fd = -1
+
+
+class Zygote:
+    """A handle on the process that workers are forked from; one a training process.
+
+    `acquire` starts it, or shares the one that runs; it ends with the last `release`.
+    """
+
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _running: ClassVar[Zygote | None] = None
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._owner_pid = os.getpid()
+        self._sending = threading.Lock()
+        self._control, theirs = channel_pair()
+        environ = dict(os.environ)
+        # One process a core is the plan; a pool of threads in each would be too many.
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            environ.setdefault(name, "1")
+        # Blocked until the zygote has its handlers, or Ctrl-C in its first second would kill it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, QUIET_SIGNALS)
+        try:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+                    "-c",
+                    _BOOT,
+                    json.dumps([path or os.getcwd() for path in sys.path]),
+                    str(theirs.fileno()),
+                ],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                env=environ,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
+
+    @classmethod
+    def acquire(cls) -> Zygote:
+        """The running zygote, or a new one. Pair with `release`."""
+        with cls._lock:
+            zygote = cls._running
+            if zygote is None or not zygote.usable:
+                zygote = cls._running = cls()
+            zygote._users += 1
+            return zygote
+
+    @property
+    def usable(self) -> bool:
+        """False in a forked child, and when the process is gone."""
+        return self._owner_pid == os.getpid() and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def spawn(self, index: int, place: Place, payload_fd: int) -> LaunchedWorker:
+        """Ask for a worker. Returns at once; its sentinel tells when it runs, and when it ends.
+
+        Raises `WorkerDiedError` when the zygote is gone.
+        """
+        worker = LaunchedWorker(index)
+        try:
+            with self._sending:
+                worker.request(self._control, place, payload_fd)
+        except ChannelClosedError as error:
+            worker.close()
+            raise WorkerDiedError(
+                "the process that workers are forked from is gone "
+                f"(exit status {self._process.poll()}); what it printed stands above"
+            ) from error
+        return worker
+
+    def release(self) -> None:
+        """One user less; with the last one the process ends, and is waited for."""
+        with Zygote._lock:
+            self._users -= 1
+            if self._users > 0 or self._owner_pid != os.getpid():
+                return
+            if Zygote._running is self:
+                Zygote._running = None
+        self._control.close()
+        try:
+            self._process.wait(_EXIT_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_EXIT_GRACE_S)
+
+
+def _forget_in_forked_child() -> None:
+    Zygote._lock = threading.Lock()
+    Zygote._running = None
+
+
+os.register_at_fork(after_in_child=_forget_in_forked_child)

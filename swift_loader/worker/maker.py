@@ -1,0 +1,146 @@
+"""Making one batch: fetch, collate, encode. The same for local workers, endpoints and Ray actors.
+
+No process, no socket: a `Maker` is given a batch number and slots, and either fills a slot or
+raises `MakeError`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from swift_loader.batch.arena import Arena, SlotTooSmall
+from swift_loader.batch.codec import encode, encode_bytes
+from swift_loader.batch.collate import collate
+from swift_loader.batch.fetch import BadSampleError, Fetcher
+from swift_loader.batch.seeding import seed_generators
+from swift_loader.plan import Plan
+from swift_loader.transport.messages import BadSample, ErrorReport, Made, Make, StageTimes
+from swift_loader.transport.slots import WrittenSlots
+from swift_loader.worker.faults import report
+from swift_loader.worker.recipe import Recipe
+
+__all__ = ["MakeError", "Maker", "Progress"]
+
+_INLINE_SKELETON_BYTES = 1 << 14  # a longer one lies in the slot: sockets are small
+_IDLE, _FETCHING, _COLLATING, _ENCODING = range(4)
+STAGES = ("idle", "fetching", "collating", "encoding")
+
+
+class MakeError(Exception):
+    """The batch can't be made; `fault` says it all."""
+
+    def __init__(self, fault: ErrorReport) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+class Progress:
+    """Where a worker is, in shared memory, so that it can be seen while it hangs.
+
+    Layout: int64 ticket, int64 sample index (-1: none), int64 stage (see `STAGES`).
+    """
+
+    NBYTES = 24
+
+    def __init__(self, buffer: memoryview) -> None:
+        self._cells = buffer[: self.NBYTES].cast("q")
+
+    def at_ticket(self, ticket: int) -> None:
+        cells = self._cells
+        cells[0], cells[1], cells[2] = ticket, -1, _FETCHING
+
+    def at_sample(self, index: int) -> None:
+        self._cells[1] = index
+
+    def at_stage(self, stage: int) -> None:
+        self._cells[2] = stage
+
+    def read(self) -> tuple[int, int, str]:
+        """``(ticket, sample index, stage)`` as of now."""
+        ticket, sample, stage = self._cells
+        return ticket, sample, STAGES[stage]
+
+
+class Maker:
+    """Makes batches of one dataset for one consumer."""
+
+    def __init__(self, recipe: Recipe, dataset: Any, nb_samples: int, progress: Progress) -> None:
+        self._recipe = recipe
+        self._progress = progress
+        self._fetcher = Fetcher(
+            dataset, nb_samples, recipe.on_error, recipe.threads_per_worker, progress.at_sample
+        )
+
+    def make(self, order: Make, plan: Plan, consumer: int, slots: WrittenSlots) -> Made:
+        """Fill the slot that `order` names. Raises `MakeError`; the slot is unused then."""
+        number, progress = order.number, self._progress
+        progress.at_ticket(order.ticket)
+        if order.indices:
+            indices = np.frombuffer(order.indices, "<i8").tolist()
+        else:
+            indices = plan.batch(number.epoch, consumer, number.k).tolist()
+        seed_generators(plan.batch_seed(number.epoch, consumer, number.k))
+        doing = "fetching"
+        arena = slots.arena(order.slot)
+        try:
+            began = time.perf_counter()
+            samples, bad = self._fetcher.fetch(indices)
+            fetched = time.perf_counter()
+            doing = "collating"
+            progress.at_stage(_COLLATING)
+            if self._recipe.collate_fn is not None:
+                batch = self._recipe.collate_fn(samples)
+            else:
+                batch = collate(samples, arena, indices)
+            collated = time.perf_counter()
+            doing = "encoding"
+            progress.at_stage(_ENCODING)
+            used, in_slot, skeleton = self._store(batch, arena, order.slot, slots)
+            encoded = time.perf_counter()
+        except BadSampleError as error:
+            cause = error.__cause__
+            assert cause is not None
+            one = [error.index] if error.index >= 0 else indices
+            raise MakeError(report(cause, doing, one)) from None
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it goes to the training loop
+            raise MakeError(report(error, doing, indices)) from None
+        finally:
+            progress.at_stage(_IDLE)
+        times = StageTimes(fetched - began, collated - fetched, encoded - collated)
+        grown = slots.grown()
+        slot_bytes = grown[1] if grown else 0
+        reasons = tuple(
+            BadSample(one.index, f"{type(one.error).__name__}: {one.error}", one.replaced)
+            for one in bad
+        )
+        return Made(order.ticket, len(samples), used, slot_bytes, times, skeleton, in_slot, reasons)
+
+    def close(self) -> None:
+        self._fetcher.close()
+
+    def _store(
+        self, batch: Any, arena: Arena, slot: int, slots: WrittenSlots
+    ) -> tuple[int, int, bytes]:
+        """Put `batch` into the slot: ``(used bytes, skeleton bytes in the slot, skeleton)``."""
+        if self._recipe.batch_encoder is not None:
+            batch = self._recipe.batch_encoder(batch)
+            put: Callable[[Any, Arena], bytes] = encode_bytes
+        else:
+            put = encode
+        while True:
+            try:
+                skeleton = put(batch, arena)
+                if len(skeleton) <= _INLINE_SKELETON_BYTES:
+                    return arena.used_bytes, 0, skeleton
+                home = arena.empty((len(skeleton),), torch.uint8)
+                if home is None:
+                    raise SlotTooSmall(arena.wanted_bytes)
+                home.numpy()[:] = np.frombuffer(skeleton, np.uint8)
+                return arena.used_bytes, len(skeleton), b""
+            except SlotTooSmall as short:
+                arena = slots.grow(slot, short.needed_bytes)

@@ -1,0 +1,74 @@
+"""One batch in the training process, before anything is launched: what goes wrong, goes wrong here.
+
+The user's things are unpacked as a worker would unpack them, so a class that can't travel, a
+dataset that can't be built, a sample that raises, a batch that can't be collated or encoded show
+themselves with a plain traceback. The generators of the training process are left as they were.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from swift_loader.batch.arena import Arena, SlotTooSmall
+from swift_loader.batch.codec import decode, decode_bytes, encode, encode_bytes
+from swift_loader.batch.collate import collate
+from swift_loader.batch.fetch import BadSampleError, Fetcher
+from swift_loader.worker.recipe import Recipe, build_dataset
+
+__all__ = ["count_samples", "try_one_batch"]
+
+
+def try_one_batch(recipe: Recipe, batch_size: int, decoder: Callable[[bytes], Any] | None) -> int:
+    """Build the dataset, make a batch of its first samples and take it apart; returns the length.
+
+    Raises whatever the user's code raises, unchanged.
+    """
+    with _generators_untouched():
+        dataset, nb_samples = build_dataset(recipe)
+        indices = range(min(batch_size, nb_samples))
+        if not indices:
+            return nb_samples
+        fetcher = Fetcher(dataset, nb_samples, recipe.on_error, 1, lambda index: None)
+        try:
+            samples, _ = fetcher.fetch(indices)
+        except BadSampleError as error:
+            raise error.__cause__ or error from None
+        batch = recipe.collate_fn(samples) if recipe.collate_fn else collate(samples, None, indices)
+        put: Callable[[Any, Arena], bytes] = encode
+        if recipe.batch_encoder is not None:
+            batch, put = recipe.batch_encoder(batch), encode_bytes
+        region = np.empty(0, np.uint8)
+        try:
+            skeleton = put(batch, Arena(None))
+        except SlotTooSmall as short:
+            region = np.empty(short.needed_bytes, np.uint8)
+            skeleton = put(batch, Arena(region))
+        base = region
+        if decoder is not None:
+            decoder(bytes(decode_bytes(skeleton, base)))
+        else:
+            decode(skeleton, base)
+    return nb_samples
+
+
+def count_samples(recipe: Recipe) -> int:
+    """The length of the dataset."""
+    with _generators_untouched():
+        return build_dataset(recipe)[1]
+
+
+@contextmanager
+def _generators_untouched() -> Iterator[None]:
+    python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(torch_state)

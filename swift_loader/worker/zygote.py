@@ -1,0 +1,241 @@
+"""The process that workers are forked from. Role: one a training process, shared by its loaders.
+
+Workers must start fast and must never be forked from the training process, whose image may hold
+CUDA, threads and locks. So one plain Python process imports torch once and forks a worker whenever
+it is asked to (the idea of CPython's `multiprocessing.forkserver` and Android's zygote).
+
+It is asked by one `Spawn` frame on its control channel, with descriptors; it answers on the
+worker's own sentinel socket:
+
+- `Started(pid)` when the worker was forked;
+- `Exited(status, stderr_tail, max_rss_bytes)` when it ended, then the socket closes.
+
+The closing of a sentinel by the other side means "kill this worker"; the closing of the control
+channel means that the training process is gone, or done: all workers are killed and the process
+ends. Nothing here waits for anything that a worker holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import pickle
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from swift_loader.transport.channel import Channel, ChannelClosedError
+from swift_loader.transport.messages import KIND_OTHER
+
+if TYPE_CHECKING:
+    from swift_loader.worker.recipe import Place
+
+__all__ = ["QUIET_SIGNALS", "Exited", "Spawn", "Started", "main"]
+
+_TAIL_BYTES = 8192
+_PR_SET_PDEATHSIG = 1
+QUIET_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Fork a worker. Beside it travel the descriptors of `process.Inherited` and the sentinel."""
+
+    index: int
+    place: Place
+    environ: dict[str, str]
+    sys_path: list[str]
+    cwd: str
+    argv: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The worker runs, as this process."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The worker ended. `status` as `os.waitstatus_to_exitcode` gives it: negative is a signal."""
+
+    status: int
+    stderr_tail: str
+    max_rss_bytes: int
+
+
+@dataclass(slots=True)
+class _Child:
+    pid: int
+    sentinel: Channel
+    stderr_fd: int
+    tail: bytearray = field(default_factory=bytearray)
+
+
+class _ForkedWorker(BaseException):
+    """Carries the worker's main out of the zygote's stack, in the child."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run = run
+
+
+def main(control_fd: int) -> None:
+    """The whole life of a zygote; in a worker, the whole life of the worker."""
+    for number in QUIET_SIGNALS:
+        # A handler, not SIG_IGN: that would be inherited by programs which a dataset starts.
+        signal.signal(number, _do_nothing)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, QUIET_SIGNALS)
+    # What every worker needs, imported once:
+    import swift_loader.worker.process  # noqa: F401
+
+    gc.collect()
+    gc.freeze()  # the collector of a worker would touch, and so copy, every page it looks at
+    try:
+        _Zygote(Channel(socket.socket(fileno=control_fd))).serve()
+    except _ForkedWorker as worker:
+        worker.run()
+
+
+def _do_nothing(number: int, frame: Any) -> None:
+    pass
+
+
+class _Zygote:
+    def __init__(self, control: Channel) -> None:
+        self._control = control
+        self._children: dict[int, _Child] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ, self._on_control)
+        self._open = True
+        self._wake_read, self._wake_write = socket.socketpair()
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, _do_nothing)
+        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._on_wake)
+
+    def serve(self) -> None:
+        while self._open:
+            for key, _ in self._selector.select():
+                key.data()
+        for child in self._children.values():
+            os.kill(child.pid, signal.SIGKILL)
+
+    def _on_control(self) -> None:
+        try:
+            frames = self._control.receive(wait=False)
+        except ChannelClosedError:
+            self._open = False
+            return
+        for _, payload in frames:
+            self._spawn(pickle.loads(payload))
+
+    def _spawn(self, request: Spawn) -> None:
+        from swift_loader.worker import process
+
+        fds = [self._control.take_fd() for _ in process.Inherited._fields]
+        sentinel_fd = self._control.take_fd()
+        stderr_read, stderr_write = os.pipe()
+        parent = os.getpid()
+        sentinel = Channel(socket.socket(fileno=sentinel_fd))
+        try:
+            pid = os.fork()
+        except OSError as error:  # out of processes or memory: the loader says so
+            for fd in (*fds, stderr_read, stderr_write):
+                os.close(fd)
+            self._tell(sentinel, Exited(1, f"the worker could not be forked: {error}", 0))
+            sentinel.close()
+            return
+        if pid == 0:
+            self._leave()
+            os.close(stderr_read)
+            os.dup2(stderr_write, 2)
+            os.close(stderr_write)
+            _die_with_parent(parent)
+            raise _ForkedWorker(lambda: process.main(request, process.Inherited(*fds)))
+        os.close(stderr_write)
+        for fd in fds:
+            os.close(fd)
+        os.set_blocking(stderr_read, False)
+        child = self._children[pid] = _Child(pid, sentinel, stderr_read)
+        self._tell(sentinel, Started(pid))
+        self._selector.register(sentinel, selectors.EVENT_READ, lambda: self._on_sentinel(child))
+        self._selector.register(stderr_read, selectors.EVENT_READ, lambda: self._on_stderr(child))
+
+    def _leave(self) -> None:
+        """In the child: let go of what belongs to the zygote. (Channels close by themselves.)"""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._selector.close()
+        self._wake_read.close()
+        self._wake_write.close()
+        for child in self._children.values():
+            os.close(child.stderr_fd)
+        self._children.clear()
+
+    def _on_wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_read.recv(4096)
+        for pid in list(self._children):
+            done, status, usage = os.wait4(pid, os.WNOHANG)
+            if done:
+                self._on_exit(self._children.pop(pid), status, usage.ru_maxrss)
+
+    def _on_exit(self, child: _Child, status: int, max_rss: int) -> None:
+        if child.stderr_fd >= 0:
+            self._on_stderr(child)
+        unit = 1 if sys.platform == "darwin" else 1024
+        tail = bytes(child.tail).decode(errors="replace")
+        self._tell(child.sentinel, Exited(os.waitstatus_to_exitcode(status), tail, max_rss * unit))
+        if child.stderr_fd >= 0:
+            self._selector.unregister(child.stderr_fd)
+            os.close(child.stderr_fd)
+        if not child.sentinel.closed:
+            self._selector.unregister(child.sentinel)
+            child.sentinel.close()
+
+    def _on_sentinel(self, child: _Child) -> None:
+        """The other side never writes: readable means closed, closed means kill."""
+        if child.sentinel.closed:
+            return
+        self._selector.unregister(child.sentinel)
+        child.sentinel.close()
+        if child.pid in self._children:
+            os.kill(child.pid, signal.SIGKILL)
+
+    def _on_stderr(self, child: _Child) -> None:
+        """Pass on what the worker prints, and keep its last words."""
+        while child.stderr_fd >= 0:
+            try:
+                data = os.read(child.stderr_fd, 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                self._selector.unregister(child.stderr_fd)
+                os.close(child.stderr_fd)
+                child.stderr_fd = -1
+                return
+            child.tail += data
+            del child.tail[:-_TAIL_BYTES]
+            with contextlib.suppress(OSError):  # nobody reads our stderr any more
+                os.write(2, data)
+
+    def _tell(self, sentinel: Channel, message: Started | Exited) -> None:
+        if not sentinel.closed:
+            with contextlib.suppress(ChannelClosedError):  # the loader is gone: nobody to tell
+                sentinel.send(KIND_OTHER, pickle.dumps(message, 5))
+
+
+def _die_with_parent(parent: int) -> None:
+    """Linux: killed with the zygote, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)

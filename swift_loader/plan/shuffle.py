@@ -114,7 +114,7 @@ def _epoch(nb_samples: int, seed: int, epoch: int) -> tuple[int, int]:
 def _sorted_windows(size: int, window: int, key: int) -> NDArray[np.uint32]:
     """``[0, size)``, each `window` of it (the last may be shorter) in an order of its own."""
     # Multiply by a random odd number, fold, and multiply again, into the upper 20 bits.
-    hashes = _SCATTERED[:size] ^ np.array(key >> 32, dtype=np.uint32)
+    hashes: NDArray[np.uint32] = _SCATTERED[:size] ^ np.array(key >> 32, dtype=np.uint32)
     hashes *= np.array(key & 0xFFFFFFFF | 1, dtype=np.uint32)
     hashes ^= hashes >> _SHIFT
     hashes *= _MULTIPLIER
@@ -143,7 +143,7 @@ def bijection(places: NDArray[np.uint64], size: int, key: int) -> NDArray[np.uin
 
 def _feistel(places: NDArray[np.uint64], rows: int, columns: int, key: int) -> NDArray[np.uint64]:
     nb_rows, nb_columns = np.uint64(rows), np.uint64(columns)
-    row = places // nb_columns
+    row: NDArray[np.uint64] = places // nb_columns
     column = places - row * nb_columns
     for key_row, key_column in _round_keys(key):
         row = _rotated(row, nb_rows, column, key_row)
@@ -180,11 +180,12 @@ def _round_keys(key: int) -> tuple[tuple[np.uint64, np.uint64], ...]:
 
 def _scattered() -> NDArray[np.uint32]:
     """A fixed 32-bit hash of each place: where the hashes of every window start from."""
-    hashes = _PLACE * np.uint32(0x9E3779B1) + np.uint32(0x7F4A7C15)
+    hashes: NDArray[np.uint32] = _PLACE * np.uint32(0x9E3779B1) + np.uint32(0x7F4A7C15)
     for multiplier in (np.uint32(0x7FEB352D), np.uint32(0x846CA68B)):
         hashes ^= hashes >> np.uint32(16)
         hashes *= multiplier
-    return hashes ^ (hashes >> np.uint32(16))
+    hashes ^= hashes >> np.uint32(16)
+    return hashes
 
 
 _SCATTERED = _scattered()

@@ -98,7 +98,7 @@ def resume(
         raise StateError(f"a {type(state).__name__} is not a state; {_GENUINE}")
     begun = min(everyone, key=lambda each: (each.epoch, each.untouched))
     _check_same_run(begun.plan, plan)
-    if begun.untouched:
+    if all(each.untouched and each.epoch == begun.epoch for each in everyone):
         return Resume(begun.epoch, plan, 0)
     same_deal = _deal(begun.plan) == _deal(plan)
     stands_for_others = one is not None and not (same_deal and one.consumer == consumer)

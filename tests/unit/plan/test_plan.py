@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import tracemalloc
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -17,7 +18,7 @@ from swift_loader.errors import ConfigError
 from swift_loader.plan import Plan
 
 
-def make(n: int, **options: Any) -> Plan:
+def make(n: Any, **options: Any) -> Plan:
     defaults = {"batch_size": 8, "nb_consumer": 2, "shuffle": True, "nearby_shuffle": 40, "seed": 1}
     return Plan(n, **(defaults | options))
 
@@ -77,9 +78,8 @@ def test_the_order_does_not_depend_on_who_gets_it(
 ) -> None:
     if 0 < plan.nb_samples < max(nb_consumer, plan.nb_consumer):
         return
-    options = plan.fingerprint() | {"tail": "balanced"}
-    one = Plan(**options)
-    other = Plan(**options | {"batch_size": batch_size, "nb_consumer": nb_consumer})
+    one = replace(plan, tail="balanced")
+    other = replace(one, batch_size=batch_size, nb_consumer=nb_consumer)
     assert flat(dealt(one, epoch)) == flat(dealt(other, epoch))
 
 
@@ -131,11 +131,11 @@ def test_crumbs_of_an_interrupted_epoch_are_padded_rather_than_lost() -> None:
 def test_spans_keep_the_order_of_the_whole_epoch(plan: Plan, data: st.DataObject) -> None:
     if plan.nb_samples == 0:
         return
-    whole = Plan(**plan.fingerprint() | {"nb_consumer": 1, "tail": "balanced"})
+    whole = replace(plan, nb_consumer=1, tail="balanced")
     indices = flat(dealt(whole, 3))
     bounds = data.draw(st.lists(st.integers(0, plan.nb_samples), unique=True, max_size=8))
     spans = tuple(zip(sorted(bounds)[::2], sorted(bounds)[1::2], strict=False))
-    left = Plan(**plan.fingerprint() | {"spans": spans, "tail": "balanced"})
+    left = replace(plan, spans=spans, tail="balanced")
     expected = [indices[place] for start, stop in spans for place in range(start, stop)]
     found = flat(dealt(left, 3))
     if left.nb_padded:
@@ -215,10 +215,10 @@ def test_batches_that_do_not_exist_are_refused() -> None:
 
 @given(plans())
 def test_fingerprint_is_json_and_makes_the_same_plan(plan: Plan) -> None:
-    spans = [[0, plan.nb_samples]] if plan.nb_samples else []
-    left = Plan(**plan.fingerprint() | {"spans": spans})
+    left = replace(plan, spans=((0, plan.nb_samples),) if plan.nb_samples else ())
     for each in (plan, left):
-        again = Plan(**json.loads(json.dumps(each.fingerprint())))
+        fields: dict[str, Any] = json.loads(json.dumps(each.fingerprint()))
+        again = Plan(**fields)
         assert again == each
         assert hash(again) == hash(each)
 

@@ -91,9 +91,12 @@ def test_another_set_up_gets_what_was_left_exactly_once(
 def check_rest(state: Any, old: Plan, new: Plan, epoch: int, left: list[int]) -> None:
     """All consumers of `new` together get `left`, whatever the tail rules; then whole epochs."""
     resumed = [resume(state, new, consumer) for consumer in range(new.nb_consumer)]
-    assert all(each == resumed[0] for each in resumed) or resumed[0].plan.batch_size == (
-        old.batch_size
+    same_deal = (old.nb_consumer, old.batch_size, old.tail) == (
+        new.nb_consumer,
+        new.batch_size,
+        new.tail,
     )
+    assert same_deal or len(set(resumed)) == 1
     if resumed[0].epoch == epoch + 1:
         assert len(left) < new.nb_consumer * new.batch_size if new.tail == "drop" else left == []
         assert resumed[0] == Resume(epoch + 1, new, 0)
@@ -102,7 +105,7 @@ def check_rest(state: Any, old: Plan, new: Plan, epoch: int, left: list[int]) ->
     counts = Counter(chain(*(rest(each, c) for c, each in enumerate(resumed))))
     plan = resumed[0].plan
     assert len({each.plan.nb_batches(0) - each.first_batch for each in resumed}) == 1
-    if (old.nb_consumer, old.batch_size, old.tail) == (new.nb_consumer, new.batch_size, new.tail):
+    if same_deal:
         assert set(counts) <= set(order(old, epoch))
     elif plan.nb_padded:
         assert set(counts) == set(left)

@@ -90,7 +90,7 @@ def _stage_table(runs: Sequence[Run]) -> str:
     body = []
     for stage, (_, text) in STAGES.items():
         cells = "".join(
-            f'<td><span class="bar" style="width:{min(1.0, share[stage]) * 120:.0f}px"></span>'
+            f'<td><span class="bar"><i style="width:{min(1.0, share[stage]):.1%}"></i></span>'
             f"{share[stage]:.1%} <small>{spent(totals, stage)}</small></td>"
             for totals, share in per_run
         )
@@ -117,7 +117,7 @@ def _details(run: Run, several: bool) -> str:
     for name in ("plan", "options", "host"):
         facts = run.header.get(name)
         if facts:
-            rows = [[name, ""], *([key, _plain(value)] for key, value in facts.items())]
+            rows = [["name", "value"], *([key, _plain(value)] for key, value in facts.items())]
             parts.append(f"<h3>{name.capitalize()}</h3>{_table(rows)}")
     opened = "" if several else " open"
     title = f"Details of {escape(run.label)}"
@@ -203,7 +203,9 @@ svg{display:block;width:100%;height:auto}
 vertical-align:-1px}
 .legend i.triangle{clip-path:polygon(0 0,100% 0,50% 100%);border-radius:0}
 .legend i.line{width:0;border-radius:0;border-left:2px dotted var(--ink)}
-.bar{display:inline-block;height:10px;border-radius:2px;background:var(--c-loop);margin-right:8px}
+.bar{display:inline-block;width:120px;height:10px;border-radius:2px;background:var(--rule);
+margin-right:10px}
+.bar i{display:block;height:10px;border-radius:2px;background:var(--c-loop)}
 td small{color:var(--c-muted)}
 .scroll{overflow-x:auto;margin:6px 0 14px}
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}

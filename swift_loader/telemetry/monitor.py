@@ -81,6 +81,9 @@ def open_benchmark(
 ) -> BenchmarkWriter:
     """Write the header, and from now on what `meter` hears: appended to `path`, or into `logger`.
 
+    `logger` is that of an open log (`LogHandle.logger`); where none was configured the lines go
+    nowhere, and `loader.stats()` alone tells.
+
     Raises `ConfigError` when `path` can't be written to.
     """
     if path is None:

@@ -1,4 +1,4 @@
-"""What one worker has done, and what its process uses: asked of psutil when somebody wants to know."""
+"""What one worker has done, and what its process uses: psutil is asked when somebody wants it."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from swift_loader.telemetry.stats import Totals, bottleneck
 __all__ = ["Event", "Interval", "Run", "Stretch", "WorkerUse", "merge", "read_runs", "waiting"]
 
 _WAITS_MUCH = 0.2  # an interval with a larger share of waiting belongs to a stretch
+_LOOKS = 100  # pieces of a run: what is shorter is no stretch of its own
 _JSON_AT = '{"kind":"'
 
 
@@ -142,14 +143,19 @@ def read_runs(paths: Sequence[str | PathLike[str]]) -> tuple[list[Run], int]:
 def waiting(run: Run) -> list[Stretch]:
     """When training waited: stretches, the longest wait first. The startup is not one of them."""
     stretches: list[Stretch] = []
-    for interval in run.intervals:
-        if interval.totals.wait_share <= _WAITS_MUCH or interval.totals.wait_s <= 0:
+    goes_on = False
+    for interval in merge(run.intervals, _LOOKS):
+        if not interval.totals.batches:  # outside of epochs: nothing to tell
             continue
-        last = stretches[-1] if stretches else None
-        if last is not None and last.t_s >= interval.from_s:
-            stretches[-1] = Stretch(last.from_s, interval.t_s, _sum((last.totals, interval.totals)))
+        if interval.totals.wait_share <= _WAITS_MUCH:
+            goes_on = False
+        elif goes_on:
+            last = stretches[-1]
+            totals = _sum((last.totals, interval.totals))
+            stretches[-1] = Stretch(last.from_s, interval.t_s, totals)
         else:
             stretches.append(Stretch(interval.from_s, interval.t_s, interval.totals))
+            goes_on = True
     return sorted(stretches, key=lambda stretch: -stretch.waited_s)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from swift_loader.telemetry.runs import Event, Interval, Run, merge, waiting, workers_cpu
 from swift_loader.telemetry.stats import (
@@ -143,7 +144,8 @@ def _run_lines(run: Run) -> list[str]:
         lines.append("   It has no summary: the process was killed, or is still running.")
     lines += ["", f"   {verdict(run)}"]
     if stop in ADVICE:
-        lines += [f"   Bottleneck: {stop}.", f"   {ADVICE[stop]}"]
+        lines.append(f"   Bottleneck: {stop}.")
+        lines += [f"   {line}" for line in wrap(ADVICE[stop], 97)]
     for stretch in waiting(run)[:3]:
         lines.append(
             f"   Waited {format_seconds(stretch.waited_s)} between {clock(stretch.from_s)} and "
@@ -215,8 +217,8 @@ def _spark(values: Sequence[float], top: float) -> str:
 
 def clock(seconds: float) -> str:
     """``0:07.2``, ``12:40``, ``3:05:00``: a place on the time line."""
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"0:{seconds:04.1f}"
-    minutes, second = divmod(int(seconds), 60)
+    minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

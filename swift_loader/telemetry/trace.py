@@ -74,7 +74,8 @@ class TraceWriter:
             ) from error
         self._consumer = consumer
         self._start_s = time.perf_counter()
-        self._lock = threading.Lock()  # for the three below
+        self._failed = False
+        self._lock = threading.Lock()  # for all below
         self._buffer: list[dict[str, object]] = []
         self._tracks: set[int] = set()
         self._left = max_events
@@ -145,7 +146,10 @@ class TraceWriter:
         )
 
     def close(self) -> None:
-        """Write what is buffered and end the array. A second call does nothing."""
+        """Write what is buffered and end the array, after all threads that write have ended.
+
+        A second call does nothing.
+        """
         with self._lock:
             events, self._buffer = self._buffer, []
             was_open, self._open = self._open, False
@@ -185,9 +189,12 @@ class TraceWriter:
             self._write(_lines(full))
 
     def _write(self, text: bytes) -> None:
+        if self._failed:
+            return
         try:
             self._file.write(text)
         except OSError as error:  # a full disk is no reason to end a training
+            self._failed = True
             with self._lock:
                 self._left = 0
             warnings.warn(

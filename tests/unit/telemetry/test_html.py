@@ -1,0 +1,233 @@
+"""The page of `report`: what it says, that it needs nothing else, and that a browser draws it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swift_loader.telemetry.html import html_page
+from swift_loader.telemetry.runs import read_runs
+from swift_loader.telemetry.svg import Plot, Series, Step, nice_top, plot, ticks
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+SELF_CLOSED = {"line", "path", "rect"}
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and collects them and the text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture
+def runs(tmp_path, write_run):
+    paths = [
+        write_run(tmp_path / "one.jsonl", wait_s=0.004),
+        write_run(tmp_path / "two.jsonl", killed=True),
+    ]
+    return read_runs(paths)[0]
+
+
+def test_the_page_answers_the_questions(runs):
+    page = Page(html_page(runs[:1]))
+    for text in (
+        "Was training waiting for data?",
+        "Training waited for data",
+        "Throughput",
+        "Queue depth",
+        "What workers did",
+        "CPUs used",
+        "Memory",
+        "Each stage's share",
+        "worker 1 restarted",
+        "killed by signal 9",
+        "sample 17 skipped: OSError: truncated",
+        "batch_size",
+    ):
+        assert text in page.text
+    assert page.tags["svg"] == 6
+
+
+def test_runs_stand_beside_each_other(runs):
+    page = Page(html_page(runs, passed_over=3))
+    assert page.tags["svg"] == 12
+    assert "Side by side" in page.text
+    assert "the process was killed" in page.text
+    assert "3 lines were cut short" in page.text
+
+
+def test_the_page_needs_nothing_else_and_runs_nothing(runs):
+    text = html_page(runs)
+    page = Page(text)
+    names = {name for name, _ in page.attributes}
+    assert not names & {"src", "href", "srcset", "xlink:href", "onclick", "onload"}
+    assert page.tags["script"] == page.tags["link"] == page.tags["img"] == 0
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "<script>alert(1)</script>" in page.text  # an option's value: shown, not obeyed
+
+
+def test_each_plot_has_a_title_and_a_description_of_its_own(runs):
+    text = html_page(runs)
+    identities = re.findall(r' id="([^"]+)"', text)
+    assert len(identities) == len(set(identities)) == 2 * 12
+    for labelled in re.findall(r'<svg [^>]*role="img" aria-labelledby="([^"]+)"', text):
+        assert set(labelled.split()) <= set(identities)
+    assert text.count("<svg ") == text.count('role="img"')
+
+
+def test_light_and_dark_know_the_same_colours(runs):
+    text = html_page(runs)
+    light, dark = re.findall(r":root\{(.*?)\}", text, re.DOTALL)[:2]
+    defined = set(re.findall(r"(--[a-z-]+):", light))
+    assert defined == set(re.findall(r"(--[a-z-]+):", dark))
+    assert set(re.findall(r"var\((--[a-z-]+)\)", text)) <= defined
+
+
+def test_a_run_without_a_batch_still_makes_a_page(tmp_path, write_run):
+    path = tmp_path / "run.jsonl"
+    path.write_text(write_run(tmp_path / "other.jsonl").read_text().splitlines()[0] + "\n")
+    page = Page(html_page(read_runs([path])[0]))
+    assert "No batch was delivered." in page.text
+
+
+@given(st.floats(1e-9, 1e15), st.integers(1, 10))
+def test_ticks_are_few_round_and_within(top, about):
+    marks = ticks(top, about)
+    assert marks[0] == 0
+    assert 1 <= len(marks) <= about + 2
+    assert marks[-1] <= top * 1.001
+    assert nice_top([top]) >= top * 0.999
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1e12)), min_size=1, max_size=20), st.booleans())
+def test_nothing_is_drawn_outside_of_its_plot(values, stacked):
+    steps = [Step(i, i + 1.0, "a step") for i in range(len(values))]
+    picture = Plot(
+        title="<t>",
+        description="d & d",
+        steps=steps,
+        series=[Series("a", "--c-loop", values), Series("b", "--c-wait", values)],
+        end_s=float(len(values)),
+        top=nice_top([v for v in values if v is not None]),
+        stacked=stacked,
+    )
+    drawing = plot(picture, "p")
+    Page(drawing)
+    for path in re.findall(r' d="([^"]*)"', drawing):
+        for x in re.findall(r"[MH](-?[\d.]+)", path):
+            assert 0 <= float(x) <= picture.width
+        for y in re.findall(r"V(-?[\d.]+)", path):
+            assert 0 <= float(y) <= picture.height
+
+
+def browse(tmp_path: Path, page: Path, *what: str) -> bytes:
+    """The browser's standard output, run without a window; it and its children end here."""
+    process = subprocess.Popen(
+        [
+            BROWSER,
+            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+            *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+            *("--hide-scrollbars", "--window-size=1200,3000"),
+            f"--user-data-dir={tmp_path / 'profile'}",
+            *what,
+            page.as_uri(),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        out, _ = process.communicate(timeout=60)
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            assert process.poll() is not None  # all have ended by themselves
+        process.wait()
+    assert process.returncode == 0
+    return out
+
+
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome is installed")
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_a_browser_understands_the_page(tmp_path, runs):
+    page = tmp_path / "report.html"
+    page.write_text(html_page(runs), encoding="utf-8")
+    dom = browse(tmp_path, page, "--dump-dom").decode()
+    seen, written = Page(dom), Page(html_page(runs))
+    # The browser mended nothing: it has the very elements that were written.
+    assert seen.tags == written.tags
+    assert re.sub(r"\s+", " ", seen.text).strip() == re.sub(r"\s+", " ", written.text).strip()
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_draws_the_plots(tmp_path, runs, scheme):
+    image_module = pytest.importorskip("PIL.Image", reason="needs Pillow to look at the picture")
+    page = tmp_path / "report.html"
+    page.write_text(html_page(runs), encoding="utf-8")
+    shot = tmp_path / "page.png"
+    number = {"dark": 0, "light": 1}[scheme]
+    browse(
+        tmp_path, page, f"--screenshot={shot}", f"--blink-settings=preferredColorScheme={number}"
+    )
+    with image_module.open(shot) as image:
+        colors = Counter(
+            {color: count for count, color in image.convert("RGB").getcolors(10_000_000)}
+        )
+    variables = re.findall(r":root\{(.*?)\}", page.read_text(), re.DOTALL)
+    css = dict(re.findall(r"(--[a-z-]+):(#[0-9a-f]{3,6})", variables[scheme == "dark"]))
+
+    def area(name: str) -> int:
+        digits = css[name][1:]
+        if len(digits) == 3:
+            digits = "".join(2 * digit for digit in digits)
+        return colors[tuple(bytes.fromhex(digits))]
+
+    assert area("--page") > 1_000_000  # the page is that wide and tall, in this scheme's colour
+    assert area("--c-loop") > 10_000  # what training did
+    assert area("--c-wait") > 3_000  # how it waited

@@ -1,0 +1,201 @@
+"""Questions to a graph of pipes, and changes of it. What torch's `traverse_dps` finds is the graph.
+
+A pipe is *upstream* of another if the other gets items from it. A graph is named by its last pipe.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import dill
+from torch.utils.data import IterDataPipe, MapDataPipe
+from torch.utils.data.datapipes.datapipe import (
+    _DataPipeSerializationWrapper,
+    _IterDataPipeSerializationWrapper,
+    _MapDataPipeSerializationWrapper,
+)
+from torch.utils.data.graph import DataPipe, DataPipeGraph, traverse_dps
+from torch.utils.data.graph_settings import get_all_graph_pipes
+
+from swift_loader.dataloader2.random import SeedGenerator
+
+__all__ = [
+    "DataPipe",
+    "DataPipeGraph",
+    "clone",
+    "deserialize_datapipe",
+    "find_dps",
+    "is_dispatcher",
+    "is_sharding",
+    "list_dps",
+    "remove_dp",
+    "replace_dp",
+    "serialize_datapipe",
+    "set_datapipes_seed",
+    "set_graph_random_seed",
+    "traverse_dps",
+]
+
+T = TypeVar("T")
+
+
+def list_dps(
+    graph: DataPipeGraph, exclude_dps: DataPipe | Iterable[DataPipe] | None = None
+) -> list[DataPipe]:
+    """Every pipe of `graph` once, the last one first; without `exclude_dps` and what feeds them."""
+    ends: Iterable[DataPipe] = ()
+    if isinstance(exclude_dps, (IterDataPipe, MapDataPipe)):
+        ends = (exclude_dps,)
+    elif exclude_dps is not None:
+        ends = exclude_dps
+    excluded = {id(dp) for end in ends for dp in get_all_graph_pipes(traverse_dps(end))}
+    return [dp for dp in get_all_graph_pipes(graph) if id(dp) not in excluded]
+
+
+def find_dps(graph: DataPipeGraph, dp_type: type[Any]) -> list[DataPipe]:
+    """The pipes of `graph` whose type is `dp_type` itself, each once."""
+    return [dp for dp in list_dps(graph) if type(dp) is dp_type]
+
+
+def is_sharding(dp: DataPipe) -> bool:
+    """Does `dp` cut what it passes on among workers or ranks? Also for users' own such pipes."""
+    return inspect.ismethod(getattr(dp, "apply_sharding", None))
+
+
+# Also that of torchdata, which holds the functional name where both packages are there.
+_DISPATCHER_NAMES = {
+    "ShardingRoundRobinDispatcher",
+    "ShardingRoundRobinDispatcherIterDataPipe",
+}
+
+
+def is_dispatcher(dp: DataPipe) -> bool:
+    """Is `dp` a `sharding_round_robin_dispatch`?"""
+    return type(dp).__name__ in _DISPATCHER_NAMES
+
+
+def replace_dp(
+    graph: DataPipeGraph, old_datapipe: DataPipe, new_datapipe: DataPipe
+) -> DataPipeGraph:
+    """The graph in which `new_datapipe` stands where `old_datapipe` stood; changed in place.
+
+    `new_datapipe` brings its own upstream part, which may contain `old_datapipe`. A graph without
+    `old_datapipe` stays as it is.
+    """
+    (last,) = (dp for dp, _ in graph.values())
+    if last is old_datapipe:
+        return traverse_dps(new_datapipe)
+    behind_new = {id(dp) for dp in list_dps(traverse_dps(new_datapipe))}
+    for dp in list_dps(graph):
+        if id(dp) not in behind_new:
+            _swap_attributes(dp, old_datapipe, new_datapipe)
+    return traverse_dps(last)
+
+
+def remove_dp(graph: DataPipeGraph, datapipe: DataPipe) -> DataPipeGraph:
+    """The graph without `datapipe`, whose one input takes its place; changed in place.
+
+    `RuntimeError` where it has no input or several.
+    """
+    inputs = [dp for dp, _ in traverse_dps(datapipe)[id(datapipe)][1].values()]
+    if len(inputs) != 1:
+        raise RuntimeError(
+            f"Can't remove {datapipe!r} from the graph: it has {len(inputs)} inputs, and only a "
+            "pipe with one can be left out."
+        )
+    return replace_dp(graph, datapipe, inputs[0])
+
+
+def _swap_attributes(holder: object, old: DataPipe, new: DataPipe) -> None:
+    """Put `new` for `old` in the attributes of `holder`, also inside collections and wrappers."""
+    attributes = vars(holder)
+    for name, value in list(attributes.items()):
+        swapped = _swapped(value, old, new)
+        if swapped is not value:
+            attributes[name] = swapped
+
+
+def _swapped(value: Any, old: DataPipe, new: DataPipe) -> Any:
+    if value is old:
+        return new
+    if isinstance(value, _DataPipeSerializationWrapper):
+        _swap_attributes(value, old, new)
+        return value
+    if type(value) in (list, tuple, set, frozenset):
+        members = [_swapped(member, old, new) for member in value]
+        changed = any(a is not b for a, b in zip(members, value, strict=True))
+        return type(value)(members) if changed else value
+    if type(value) is dict:
+        pairs = [(_swapped(k, old, new), _swapped(v, old, new)) for k, v in value.items()]
+        same = all(a is b and c is d for (a, c), (b, d) in zip(pairs, value.items(), strict=True))
+        return value if same else dict(pairs)
+    return value
+
+
+def set_datapipes_seed(
+    datapipes: Iterable[DataPipe], seed_generator: SeedGenerator, distributed_shared: bool
+) -> None:
+    """Call `set_seed` of those pipes that have it, each with the next seed.
+
+    `distributed_shared`: with seeds that are the same in all workers and ranks, else with those of
+    this one.
+    """
+    draw = (
+        seed_generator.generate_shared_seed if distributed_shared else seed_generator.generate_seed
+    )
+    for dp in datapipes:
+        if inspect.ismethod(getattr(dp, "set_seed", None)):
+            dp.set_seed(draw())
+
+
+def set_graph_random_seed(datapipe: DataPipe, seed_generator: SeedGenerator) -> DataPipe:
+    """Seed all random pipes of a graph for one epoch; returns `datapipe`.
+
+    Those upstream of a sharding pipe get shared seeds: all shards must cut the same order. The
+    others get seeds of this worker and rank.
+    """
+    graph = traverse_dps(datapipe)
+    before = _without_repeats(
+        upstream
+        for dp in list_dps(graph)
+        if is_sharding(dp) or is_dispatcher(dp)
+        for upstream in list_dps(traverse_dps(dp))
+    )
+    set_datapipes_seed(before, seed_generator, distributed_shared=True)
+    after = [dp for dp in list_dps(graph) if not any(dp is other for other in before)]
+    set_datapipes_seed(after, seed_generator, distributed_shared=False)
+    return datapipe
+
+
+def _without_repeats(datapipes: Iterable[DataPipe]) -> list[DataPipe]:
+    return list({id(dp): dp for dp in datapipes}.values())
+
+
+def serialize_datapipe(datapipe: DataPipe) -> bytes:
+    """The graph as bytes: by pickle, or where that can't do it (lambdas, local classes), by dill.
+
+    Raises what dill raised, with the reason of pickle as its cause.
+    """
+    is_map = isinstance(datapipe, MapDataPipe)
+    wrapper: Any = _MapDataPipeSerializationWrapper if is_map else _IterDataPipeSerializationWrapper
+    return pickle.dumps(wrapper(datapipe))
+
+
+def deserialize_datapipe(serialized_state: bytes) -> DataPipe:
+    """The inverse of `serialize_datapipe`."""
+    datapipe: DataPipe = pickle.loads(serialized_state)._datapipe
+    return datapipe
+
+
+def clone(obj: T) -> T:
+    """A deep copy by way of pickle, or of dill where pickle can't do it."""
+    if isinstance(obj, (IterDataPipe, MapDataPipe)):
+        return deserialize_datapipe(serialize_datapipe(obj))  # type: ignore[return-value]
+    try:
+        copied: T = pickle.loads(pickle.dumps(obj))
+    except Exception:  # noqa: BLE001 anything can go wrong in users' objects; dill says it again
+        copied = dill.loads(dill.dumps(obj))
+    return copied

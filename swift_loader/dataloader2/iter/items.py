@@ -1,0 +1,335 @@
+"""What happens to the inside of an item, and how one item becomes several."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import warnings
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from torch.utils.data import IterDataPipe
+from torch.utils.data.datapipes.utils.common import _check_unpickable_fn
+
+from swift_loader.dataloader2.columns import call_on_columns, checked_output_col, with_result
+from swift_loader.dataloader2.registry import functional_datapipe
+
+__all__ = [
+    "BatchAsyncMapper",
+    "BatchMapper",
+    "Dropper",
+    "FlatMapper",
+    "Flattener",
+    "Slicer",
+    "ThreadPoolMapper",
+]
+
+T = TypeVar("T")
+_Columns = Hashable | list[Hashable]
+
+
+@functional_datapipe("flatmap")
+class FlatMapper(IterDataPipe[Any]):
+    """Yields each element of `fn(item)`, or of the item where `fn` is `None` (`.flatmap`).
+
+    `input_col`: which field(s) of the item `fn` gets, `None` the whole item. Has no length
+    (`TypeError`).
+    """
+
+    def __init__(
+        self,
+        datapipe: IterDataPipe[Any],
+        fn: Callable[..., Iterable[Any]] | None = None,
+        input_col: Any = None,
+    ) -> None:
+        if fn is not None:
+            _check_unpickable_fn(fn)
+        self.datapipe = datapipe
+        self.fn = fn
+        self.input_col = input_col
+
+    def __iter__(self) -> Iterator[Any]:
+        fn = _unchanged if self.fn is None else self.fn
+        for item in self.datapipe:
+            yield from call_on_columns(fn, item, self.input_col)
+
+    def __len__(self) -> int:
+        raise TypeError(f"{type(self).__name__}'s length relies on the output of its function.")
+
+
+def _unchanged(item: T) -> T:
+    return item
+
+
+@functional_datapipe("map_batches")
+class BatchMapper(IterDataPipe[Any]):
+    """Calls `fn` on lists of `batch_size` items and yields the elements of what it returns.
+
+    `.map_batches`. The last list may be shorter. `input_col`: `fn` gets a list of
+    that field of each item (several: a list for each). Has no length (`TypeError`): `fn` may return
+    more or fewer.
+    """
+
+    def __init__(
+        self,
+        datapipe: IterDataPipe[Any],
+        fn: Callable[..., Iterable[Any]],
+        batch_size: int,
+        input_col: Any = None,
+    ) -> None:
+        if batch_size <= 0:
+            raise ValueError(f"'batch_size' is required to be a positive integer, got {batch_size}")
+        _check_unpickable_fn(fn)
+        self.datapipe = datapipe
+        self.fn = fn
+        self.batch_size = batch_size
+        self.input_col = input_col
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.datapipe.batch(self.batch_size):
+            yield from self.fn(*self._arguments(list(batch)))
+
+    def _arguments(self, batch: list[Any]) -> list[list[Any]]:
+        if self.input_col is None:
+            return [batch]
+        several = isinstance(self.input_col, (list, tuple))
+        columns = self.input_col if several else [self.input_col]
+        return [[item[column] for item in batch] for column in columns]
+
+    def __len__(self) -> int:
+        raise TypeError(f"{type(self).__name__}'s length relies on the output of its function.")
+
+
+@functional_datapipe("slice")
+class Slicer(IterDataPipe[Any]):
+    """Yields a part of each item (`.slice`).
+
+    Lists and tuples: `item[index:stop:step]`, or the fields in `index` where that is a list (those
+    that an item lacks are left out, with a warning). Dicts: only the keys in `index`.
+    """
+
+    def __init__(
+        self,
+        datapipe: IterDataPipe[Any],
+        index: int | _Columns,
+        stop: int | None = None,
+        step: int | None = None,
+    ) -> None:
+        if (stop is not None or step is not None) and isinstance(index, list):
+            warnings.warn("`stop` and `step` are ignored where `index` is a list.", stacklevel=2)
+        self.datapipe = datapipe
+        self.index = index
+        self.stop = stop
+        self.step = step
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self.datapipe:
+            if isinstance(item, dict):
+                wanted = _as_list(self.index)
+                _warn_of_missing(item, wanted)
+                yield {column: item[column] for column in wanted if column in item}
+            elif isinstance(self.index, list):
+                _warn_of_missing(item, self.index)
+                fields = [item[i] for i in self.index if _has(item, i)]
+                yield tuple(fields) if isinstance(item, tuple) else fields
+            else:
+                yield item[slice(self.index, self.stop, self.step)]
+
+    def __len__(self) -> int:
+        return len(self.datapipe)
+
+
+@functional_datapipe("drop")
+class Dropper(IterDataPipe[Any]):
+    """Yields each item without the fields or keys in `indices` (`.drop`).
+
+    A field that an item lacks is passed over, with a warning.
+    """
+
+    def __init__(self, datapipe: IterDataPipe[Any], indices: _Columns) -> None:
+        self.datapipe = datapipe
+        self.indices = _as_list(indices)
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self.datapipe:
+            _warn_of_missing(item, self.indices)
+            if isinstance(item, dict):
+                yield {key: value for key, value in item.items() if key not in self.indices}
+            else:
+                gone = {i + len(item) if i < 0 else i for i in self.indices if isinstance(i, int)}
+                fields = [field for i, field in enumerate(item) if i not in gone]
+                yield tuple(fields) if isinstance(item, tuple) else fields
+
+    def __len__(self) -> int:
+        return len(self.datapipe)
+
+
+@functional_datapipe("flatten")
+class Flattener(IterDataPipe[Any]):
+    """Puts the elements of nested fields into the item itself, one level (`.flatten`).
+
+    `indices`: which fields or keys, `None` all that are nested (lists and tuples in lists and
+    tuples, dicts in dicts). A key that is there already keeps its first value, with a warning.
+    """
+
+    def __init__(self, datapipe: IterDataPipe[Any], indices: _Columns | None = None) -> None:
+        self.datapipe = datapipe
+        self.indices = None if indices is None else _as_list(indices)
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self.datapipe:
+            if self.indices is not None:
+                _warn_of_missing(item, self.indices)
+            yield self._flat_dict(item) if isinstance(item, dict) else self._flat_sequence(item)
+
+    def _wanted(self, column: Hashable) -> bool:
+        return self.indices is None or column in self.indices
+
+    def _flat_dict(self, item: dict[Any, Any]) -> dict[Any, Any]:
+        flat: dict[Any, Any] = {}
+        for key, value in item.items():
+            nested = self._wanted(key) and isinstance(value, dict)
+            for inner_key, inner in value.items() if nested else [(key, value)]:
+                if inner_key in flat:
+                    warnings.warn(
+                        f"flatten meets key {inner_key!r} twice; keeps the first", stacklevel=2
+                    )
+                flat.setdefault(inner_key, inner)
+        return flat
+
+    def _flat_sequence(self, item: Any) -> Any:
+        flat: list[Any] = []
+        for i, field in enumerate(item):
+            if self._wanted(i) and isinstance(field, (list, tuple)):
+                flat.extend(field)
+            else:
+                flat.append(field)
+        return tuple(flat) if isinstance(item, tuple) else flat
+
+    def __len__(self) -> int:
+        return len(self.datapipe)
+
+
+def _as_list(columns: Any) -> list[Any]:
+    return list(columns) if isinstance(columns, (list, tuple)) else [columns]
+
+
+def _has(item: Any, column: Any) -> bool:
+    if isinstance(item, dict):
+        return column in item
+    return isinstance(column, int) and -len(item) <= column < len(item)
+
+
+def _warn_of_missing(item: Any, columns: list[Any]) -> None:
+    missing = [column for column in columns if not _has(item, column)]
+    if missing:
+        warnings.warn(f"An item lacks the fields {missing}; they are passed over.", stacklevel=3)
+
+
+@functional_datapipe("threadpool_map")
+class ThreadPoolMapper(IterDataPipe[Any]):
+    """`map` in a pool of threads, in order (`.threadpool_map`). For functions that wait.
+
+    `scheduled_tasks`: how many items are in work at once, `max_workers` and `threadpool_kwargs` go
+    to `concurrent.futures.ThreadPoolExecutor`. `input_col`, `output_col` as of `map`. The first
+    error that comes up in order is raised; giving up the iteration cancels what has not begun.
+    """
+
+    def __init__(
+        self,
+        source_datapipe: IterDataPipe[Any],
+        fn: Callable[..., Any],
+        input_col: Any = None,
+        output_col: Any = None,
+        scheduled_tasks: int = 128,
+        max_workers: int | None = None,
+        **threadpool_kwargs: Any,
+    ) -> None:
+        if scheduled_tasks <= 0:
+            raise ValueError("'scheduled_tasks' is required to be a positive integer.")
+        if max_workers is not None and max_workers <= 0:
+            raise ValueError("'max_workers' is required to be a positive integer.")
+        _check_unpickable_fn(fn)
+        self.datapipe = source_datapipe
+        self.fn = fn
+        self.input_col = input_col
+        self.output_col = checked_output_col(input_col, output_col)
+        self.scheduled_tasks = scheduled_tasks
+        self.max_workers = max_workers
+        self.threadpool_kwargs = threadpool_kwargs
+
+    def __iter__(self) -> Iterator[Any]:
+        pool = ThreadPoolExecutor(max_workers=self.max_workers, **self.threadpool_kwargs)
+        try:
+            in_work: deque[Future[Any]] = deque()
+            for item in self.datapipe:
+                in_work.append(pool.submit(self._mapped, item))
+                if len(in_work) >= self.scheduled_tasks:
+                    yield in_work.popleft().result()
+            while in_work:
+                yield in_work.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _mapped(self, item: Any) -> Any:
+        result = call_on_columns(self.fn, item, self.input_col)
+        return with_result(item, result, self.input_col, self.output_col)
+
+    def __len__(self) -> int:
+        return len(self.datapipe)
+
+
+@functional_datapipe("async_map_batches")
+class BatchAsyncMapper(IterDataPipe[Any]):
+    """`map` by a coroutine function, `batch_size` items at a time (`.async_map_batches`).
+
+    At most `max_concurrency` of a batch wait at once. `input_col`, `output_col` as of `map`.
+    `flatten=False` yields lists of `batch_size` instead of items. `ValueError` where `async_fn` is
+    no coroutine function.
+    """
+
+    def __init__(
+        self,
+        source_datapipe: IterDataPipe[Any],
+        async_fn: Callable[..., Awaitable[Any]],
+        batch_size: int,
+        input_col: Any = None,
+        output_col: Any = None,
+        max_concurrency: int = 32,
+        flatten: bool = True,
+    ) -> None:
+        if not inspect.iscoroutinefunction(async_fn):
+            raise ValueError(f"Expected a coroutine function (async def), but got {async_fn!r}")
+        if batch_size <= 0:
+            raise ValueError(f"'batch_size' is required to be a positive integer, got {batch_size}")
+        self.source_datapipe = source_datapipe
+        self.async_fn = async_fn
+        self.batch_size = batch_size
+        self.input_col = input_col
+        self.output_col = checked_output_col(input_col, output_col)
+        self.max_concurrency = max_concurrency
+        self.flatten = flatten
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.source_datapipe.batch(self.batch_size):
+            mapped = asyncio.run(self._mapped(list(batch)))
+            if self.flatten:
+                yield from mapped
+            else:
+                yield mapped
+
+    async def _mapped(self, batch: list[Any]) -> list[Any]:
+        allowed = asyncio.Semaphore(self.max_concurrency)
+
+        async def map_one(item: Any) -> Any:
+            async with allowed:
+                result = await call_on_columns(self.async_fn, item, self.input_col)
+            return with_result(item, result, self.input_col, self.output_col)
+
+        return await asyncio.gather(*map(map_one, batch))
+
+    def __len__(self) -> int:
+        nb_item = len(self.source_datapipe)
+        return nb_item if self.flatten else -(-nb_item // self.batch_size)

@@ -14,6 +14,7 @@ from math import ceil, floor, log10
 __all__ = ["Mark", "Plot", "Series", "Step", "nice_top", "plot", "ticks", "value_text"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 16, 24
+_NOTHING = 1e-9  # an axis is never shorter than this
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Plot:
 
 def ticks(top: float, about: int) -> list[float]:
     """Round numbers from 0 to `top`, about so many."""
-    if top <= 0:
+    if top < _NOTHING:
         return [0.0]
     raw = top / max(1, about)
     scale: float = 10 ** floor(log10(raw))
@@ -79,7 +80,7 @@ def ticks(top: float, about: int) -> list[float]:
 def nice_top(values: Sequence[float]) -> float:
     """A round number that no value passes."""
     most = max(values, default=0.0)
-    if most <= 0:
+    if most < _NOTHING:
         return 1.0
     step = ticks(most, 4)[1] if len(ticks(most, 4)) > 1 else most
     return step * ceil(most / step * 0.9999)

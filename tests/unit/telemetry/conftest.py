@@ -25,7 +25,7 @@ def _write_run(
     fetch_s: float = 0.008,
     killed: bool = False,
 ) -> Path:
-    """Two epochs with a restart, a skipped sample and a warning; this process plays both workers."""
+    """Two epochs, a restart, a skipped sample, a warning; this process plays both workers."""
     meter = Meter(consumer)
     writer = open_benchmark(
         meter,

@@ -112,7 +112,7 @@ class BenchmarkWriter:
         self._run = uuid.uuid4().hex[:12]
         self._start_s = self._from_s = time.perf_counter()
         self._before = meter.totals()
-        self._workers_before: dict[int, WorkerStats] = {}
+        self._workers_before = {row.worker: row for row in meter.workers()}
         self._cpu_before_s = time.process_time()
         self._process = psutil.Process()
         self._events: Counter[str] = Counter()

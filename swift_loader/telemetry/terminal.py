@@ -177,7 +177,7 @@ def _time_lines(run: Run) -> list[str]:
         f"   {'samples/s':<14}{_spark(rates, max(rates))}  of {max(rates):,.0f}",
         f"   {'queue depth':<14}{_spark(depths, max(depths))}  of {max(depths):.1f}",
         f"   {'CPUs used':<14}{_spark(cpus, max(cpus))}  of {max(cpus):.2f}",
-        f"   {'':<14}0{end:>{max(1, width - 1)}}",
+        f"   {'':<14}0{end:>{max(len(end) + 1, width - 1)}}",
     ]
 
 

@@ -123,7 +123,8 @@ class Arena:
 
     def array_at(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """The bytes from `offset` on, seen as a contiguous array."""
-        return np.ndarray(shape, dtype, self._bytes, offset)
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, self._bytes, offset)
+        return array
 
     def offset_of(self, address: int, nbytes: int) -> int | None:
         """Where `nbytes` of memory at `address` lie in this arena, or None when they do not."""

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
-from swift_loader.batch.reduce import NoRoom, Placer
+from swift_loader.batch.placer import NoRoom, Placer
 from swift_loader.errors import BatchError
 
 __all__ = ["decode", "decode_bytes", "encode", "encode_bytes"]
@@ -129,7 +129,7 @@ def _dump(kind: Any, batch: Any, placer: Placer, flag: int) -> bytes:
     file = io.BytesIO()
     pickler = kind(file, 5, buffer_callback=placer.buffer)
     pickler.reducer_override = placer.reduce
-    pickler.dump((placer.whole, batch))
+    pickler.dump((placer.base, batch))
     table = placer.table
     if table:
         file.write(struct.pack(f"<{len(table) + 1}q", *table, len(table) // 2))

@@ -7,42 +7,56 @@ gets a token when it is shipped; both sides keep `token <-> class`, and a batch 
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 from uuid import uuid4
 
-__all__ = ["class_by_token", "register", "token_of"]
+__all__ = ["class_by_token", "is_importable", "register", "token_of"]
 
 _prefix = uuid4().hex
 _class_of: dict[str, type] = {}
-_token_of: dict[int, str] = {}  # by id: a metaclass may have made classes unhashable
+_token_of: dict[int, tuple[str, type]] = {}  # by id: a metaclass may have made classes unhashable
+
+
+def is_importable(obj: Any) -> bool:
+    """Whether another process finds this class or function by its name."""
+    module = getattr(obj, "__module__", None)
+    if module is None or module in ("__main__", "__mp_main__"):
+        return False
+    found: Any = sys.modules.get(module)
+    for name in obj.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is obj
 
 
 def register(kind: type, token: str | None = None) -> str:
-    """Remember `kind` for the life of this process; a fresh token unless one came with it."""
-    known = _token_of.get(id(kind))
-    if known is not None and token is None:
-        return known
-    token = token or f"{_prefix}:{len(_class_of)}"
-    _class_of[token] = kind
-    _token_of[id(kind)] = token
+    """Remember `kind` for the life of this process; under a fresh token unless one came with it."""
+    if token is None:
+        known = token_of(kind)
+        if known is not None:
+            return known
+        token = f"{_prefix}:{len(_class_of)}"
+    _class_of.setdefault(token, kind)  # the first is the true one, the next a copy that came back
+    _token_of[id(kind)] = token, kind
     return token
 
 
 def token_of(kind: type) -> str | None:
     """The token of a class that travelled by value, None for any other."""
-    return _token_of.get(id(kind))
+    known = _token_of.get(id(kind))
+    return None if known is None else known[0]
 
 
 def class_by_token(token: str, module: str, qualname: str) -> type:
     """The class that this process knows by `token`, else the one of that name.
 
     Raises:
-        AttributeError, KeyError: neither is known here.
+        AttributeError: neither is known here.
     """
     kind = _class_of.get(token)
     if kind is None:
-        found: Any = sys.modules[module]
+        found: Any = importlib.import_module(module)
         for name in qualname.split("."):
             found = getattr(found, name)
         kind = _class_of[token] = found

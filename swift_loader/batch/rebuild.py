@@ -58,7 +58,8 @@ def array(
     strides: tuple[int, ...] | None,
 ) -> npt.NDArray[Any]:
     """A numpy array; strides in bytes, None for C order."""
-    return np.ndarray(shape, dtype, base, offset, strides)
+    view: npt.NDArray[Any] = np.ndarray(shape, dtype, base, offset, strides)
+    return view
 
 
 def permuted(dense: Tensor, order: tuple[int, ...]) -> Tensor:

@@ -1,0 +1,353 @@
+"""The default collate: samples to one batch, large tensors stacked straight into the slot.
+
+It follows `torch.utils.data.default_collate`, and the types that a user registered there; it
+collates dataclasses and None besides. Small results are made in ordinary memory: copying a few
+kilobytes later costs less than the care taken here.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+from collections import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from itertools import chain
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, from_numpy
+from torch.utils.data._utils import collate as torch_collate
+from torch.utils.data._utils.collate import default_collate_fn_map as registry
+
+from swift_loader.batch.arena import Arena
+from swift_loader.batch.mismatch import Mismatch, differing, explain
+from swift_loader.errors import BatchError
+
+__all__ = ["collate"]
+
+Values = Sequence[Any]  # of one field, one a sample; never empty
+
+#: from here on a result goes straight into the arena
+_LARGE_BYTES = 16 * 1024
+
+
+def collate(
+    samples: Values, arena: Arena | None = None, indices: Sequence[int] | None = None
+) -> Any:
+    """One batch of `samples`, field by field.
+
+    Tensors are stacked along a new first dimension; numpy arrays and numbers become tensors (float:
+    float64, int: int64, bool: bool); strings and bytes stay a sequence; mappings, sequences, named
+    tuples and dataclasses are collated within (a tuple becomes a list, as torch has it); None stays
+    None where every sample has it. Types registered in torch's `default_collate_fn_map` are
+    collated by what is registered there. Nothing in the batch requires grad.
+
+    Args:
+        samples: what the dataset returned.
+        arena: where large results go as long as they fit.
+        indices: the samples' places in the dataset; only for the error message.
+
+    Raises:
+        BatchError: the samples don't fit together, or are of a type that can't be collated. Names
+            the field, what differs in which samples, and the fix.
+    """
+    if not samples:
+        raise BatchError("there are no samples to collate")
+    try:
+        return _Collator(arena).values(samples)
+    except Mismatch as mismatch:
+        raise BatchError(mismatch.message(indices)) from mismatch.__cause__
+
+
+class _Collator:
+    """Collates one batch."""
+
+    __slots__ = ("_arena", "_methods")
+
+    def __init__(self, arena: Arena | None) -> None:
+        self._arena = arena
+        self._methods = _METHODS if registry == _REGISTRY_OF_TORCH else {}
+
+    def values(self, values: Values) -> Any:
+        """The values of one field, of whatever type the first one is."""
+        method = self._methods.get(type(values[0]))
+        return method(self, values) if method else self._unusual(values)
+
+    def tensors(self, tensors: Sequence[Tensor]) -> Tensor:
+        first = tensors[0]
+        try:
+            if first.layout is not torch.strided or first.is_nested or not first.is_cpu:
+                raise explain(tensors)
+            stacked = torch.stack(tensors, out=self._room_for(tensors))  # type: ignore[arg-type]
+        except (RuntimeError, TypeError) as error:
+            raise explain(tensors, error) from error
+        return stacked.detach() if stacked.requires_grad else stacked
+
+    def _room_for(self, tensors: Sequence[Tensor]) -> Tensor | None:
+        """Room in the arena for the stack, if it is worth it and torch can write there."""
+        first = tensors[0]
+        arena = self._arena
+        if arena is None or first.nbytes * len(tensors) < _LARGE_BYTES:
+            return None
+        dtype, shape = first.dtype, first.shape
+        for each in tensors:
+            if type(each) is not Tensor or each.dtype is not dtype or each.requires_grad:
+                return None
+            if each.shape != shape:
+                return None
+        return arena.empty((len(tensors), *shape), dtype)
+
+    def arrays(self, arrays: Sequence[npt.NDArray[Any]]) -> Tensor:
+        first = arrays[0]
+        kind, dtype, shape = type(first), first.dtype, first.shape
+        if dtype.kind not in "biufc":
+            raise explain(arrays)
+        alike = kind is np.ndarray or kind is np.memmap
+        for each in arrays:
+            if type(each) is not kind or each.dtype != dtype or each.shape != shape:
+                alike = False
+                break
+        try:
+            if not alike:
+                return self.tensors([torch.as_tensor(each) for each in arrays])
+            return from_numpy(self._joined(arrays))
+        except (TypeError, ValueError) as error:
+            raise explain(arrays, error) from error
+
+    def _joined(self, arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """`numpy.stack` of arrays alike, without its checks."""
+        first = arrays[0]
+        shape, dtype = (len(arrays), *first.shape), first.dtype.newbyteorder("=")
+        joined = None
+        if self._arena is not None and first.nbytes * len(arrays) >= _LARGE_BYTES:
+            joined = self._arena.empty_array(shape, dtype)
+        if joined is None:
+            joined = np.empty(shape, dtype)
+        if first.ndim:
+            np.concatenate(arrays, out=joined.reshape(shape[0] * shape[1], *shape[2:]))
+        else:
+            joined[...] = arrays
+        return joined
+
+    def numpy_scalars(self, scalars: Values) -> Tensor:
+        kind = type(scalars[0])
+        try:
+            if all(type(each) is kind for each in scalars):
+                return from_numpy(np.array(scalars, kind))
+            return torch.as_tensor(scalars)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise explain(scalars, error) from error
+
+    def integers(self, numbers: Values) -> Tensor:
+        if type(numbers[0]) is bool:
+            return self._numbers(numbers, None)
+        packed = np.empty(len(numbers), np.int64)
+        try:
+            struct.pack_into(f"{len(numbers)}q", packed.data, 0, *numbers)
+        except (struct.error, TypeError):  # other numbers among them, or too large ones
+            return self._numbers(numbers, None)
+        return from_numpy(packed)
+
+    def floats(self, numbers: Values) -> Tensor:
+        packed = np.empty(len(numbers), np.float64)
+        try:
+            struct.pack_into(f"{len(numbers)}d", packed.data, 0, *numbers)
+        except (struct.error, TypeError):
+            return self._numbers(numbers, torch.float64)
+        return from_numpy(packed)
+
+    def _numbers(self, numbers: Values, dtype: torch.dtype | None) -> Tensor:
+        try:
+            return torch.tensor(numbers, dtype=dtype)
+        except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+            raise explain(numbers, error) from error
+
+    def strings(self, strings: Values) -> Values:
+        return strings
+
+    def nothing(self, values: Values) -> None:
+        if any(each is not None for each in values):
+            raise explain(values)
+
+    def mappings(self, mappings: Sequence[Mapping[Any, Any]]) -> Any:
+        first = mappings[0]
+        keys = list(first)
+        try:
+            columns = [[each[key] for each in mappings] for key in keys]
+        except (KeyError, TypeError, IndexError) as error:
+            raise _keys_differ(mappings, error) from error
+        collated = dict(zip(keys, self._fields(columns, lambda n: f"[{keys[n]!r}]"), strict=True))
+        return collated if type(first) is dict else _refilled_mapping(first, collated)
+
+    def sequences(self, sequences: Sequence[Sequence[Any]]) -> Any:
+        first = sequences[0]
+        try:
+            columns = list(zip(*sequences, strict=True))
+        except (ValueError, TypeError) as error:
+            raise _lengths_differ(sequences, error) from error
+        collated = self._fields(columns, lambda n: f"[{n}]")
+        is_plain = isinstance(first, tuple) or type(first) is list
+        return collated if is_plain else _refilled_sequence(first, collated)
+
+    def named_tuples(self, tuples: Sequence[Any]) -> Any:
+        first = tuples[0]
+        return type(first)(*self._attributes(tuples, first._fields))
+
+    def dataclasses(self, instances: Values) -> Any:
+        first = instances[0]
+        names = [field.name for field in fields(first)]
+        collated = copy.copy(first)  # not built anew: `__init__` may check one sample's values
+        for name, value in zip(names, self._attributes(instances, names), strict=True):
+            object.__setattr__(collated, name, value)
+        return collated
+
+    def _attributes(self, objects: Values, names: Sequence[str]) -> list[Any]:
+        try:
+            columns = [[getattr(each, name) for each in objects] for name in names]
+        except AttributeError as error:
+            raise explain(objects, error) from error
+        return self._fields(columns, lambda n: f".{names[n]}")
+
+    def _fields(self, columns: Sequence[Values], step: Callable[[int], str]) -> list[Any]:
+        """Each column collated; `step(n)` names the n-th in an error."""
+        if len(columns) > 1 and type(columns[0][0]) is Tensor:
+            together = self._together(columns)
+            if together is not None:
+                return together
+        collated: list[Any] = []
+        try:
+            for column in columns:
+                collated.append(self.values(column))
+        except Mismatch as mismatch:
+            mismatch.within(step(len(collated)))
+            raise
+        return collated
+
+    def _together(self, columns: Sequence[Sequence[Tensor]]) -> list[Tensor] | None:
+        """Several small fields alike, stacked by one call, which costs as much as for one field.
+
+        They share a storage then, which nobody sees once they are in the arena; so only with one.
+        """
+        first = columns[0][0]
+        if self._arena is None or first.layout is not torch.strided or not first.is_cpu:
+            return None
+        if first.is_nested or first.nbytes * len(columns[0]) >= _LARGE_BYTES:
+            return None
+        dtype, shape = first.dtype, first.shape
+        for head, *_ in columns:
+            if type(head) is not Tensor or head.dtype is not dtype or head.shape != shape:
+                return None
+        try:
+            stacked = torch.stack(list(chain.from_iterable(columns)))
+        except (RuntimeError, TypeError):
+            return None  # one by one, to find out which
+        if type(stacked) is not Tensor or stacked.dtype is not dtype:
+            return None
+        split = stacked.detach().view(len(columns), -1, *shape)
+        return list(split.unbind())
+
+    def _unusual(self, values: Values) -> Any:
+        """A type that isn't in the table, or any type while the user has changed torch's registry.
+
+        The order of the questions is torch's.
+        """
+        first = values[0]
+        function = registry.get(type(first)) or next(
+            (function for key, function in registry.items() if isinstance(first, key)), None
+        )
+        if function in _METHOD_FOR:
+            return _METHOD_FOR[function](self, values)
+        if function is not None:
+            return function(values, collate_fn_map=self._registry_with_arena())
+        if isinstance(first, abc.Mapping):
+            return self.mappings(values)
+        if isinstance(first, tuple) and hasattr(first, "_fields"):
+            return self.named_tuples(values)
+        if isinstance(first, abc.Sequence):
+            return self.sequences(values)
+        if first is None:
+            return self.nothing(values)
+        if is_dataclass(first) and not isinstance(first, type):
+            return self.dataclasses(values)
+        raise explain(values)
+
+    def _registry_with_arena(self) -> dict[Any, Any]:
+        """What a user's function hands on when it collates what it found inside."""
+
+        def bound(method: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda values, *, collate_fn_map=None: method(self, values)
+
+        return {
+            key: bound(_METHOD_FOR[function]) if function in _METHOD_FOR else function
+            for key, function in registry.items()
+        }
+
+
+def _keys_differ(mappings: Sequence[Mapping[Any, Any]], error: Exception) -> Mismatch:
+    if not all(isinstance(each, abc.Mapping) for each in mappings):
+        return explain(mappings, error)
+    fix = "Return the same keys in every sample, or give a collate_fn"
+    keys = (str(list(each)) for each in mappings)
+    return differing("keys differ", keys, fix) or explain(mappings, error)
+
+
+def _lengths_differ(sequences: Sequence[Sequence[Any]], error: Exception) -> Mismatch:
+    if not all(isinstance(each, abc.Sequence) for each in sequences):
+        return explain(sequences, error)
+    lengths = (f"length {len(each)}" for each in sequences)
+    return differing("lengths differ", lengths) or explain(sequences, error)
+
+
+def _refilled_mapping(first: Any, collated: dict[Any, Any]) -> Any:
+    """`collated` as the mapping type that the samples have, with whatever else `first` holds."""
+    try:
+        if isinstance(first, abc.MutableMapping):
+            mapping = copy.copy(first)
+            mapping.update(collated)
+            return mapping
+        return cast(Any, type(first))(collated)
+    except TypeError:  # no copy, no update, or no such constructor
+        return collated
+
+
+def _refilled_sequence(first: Any, collated: list[Any]) -> Any:
+    """`collated` as the sequence type that the samples have, with whatever else `first` holds."""
+    try:
+        if isinstance(first, abc.MutableSequence):
+            sequence = copy.copy(first)
+            for place, value in enumerate(collated):
+                sequence[place] = value
+            return sequence
+        return cast(Any, type(first))(collated)
+    except TypeError:  # `range`, say
+        return collated
+
+
+#: torch's functions, and what does the same here
+_METHOD_FOR: dict[Any, Callable[[_Collator, Any], Any]] = {
+    torch_collate.collate_tensor_fn: _Collator.tensors,
+    torch_collate.collate_numpy_array_fn: _Collator.arrays,
+    torch_collate.collate_numpy_scalar_fn: _Collator.numpy_scalars,
+    torch_collate.collate_float_fn: _Collator.floats,
+    torch_collate.collate_int_fn: _Collator.integers,
+    torch_collate.collate_str_fn: _Collator.strings,
+}
+#: the short way for the types that are asked for most, while the registry is as torch made it
+_METHODS: dict[type, Callable[[_Collator, Any], Any]] = {
+    Tensor: _Collator.tensors,
+    np.ndarray: _Collator.arrays,
+    np.memmap: _Collator.arrays,
+    float: _Collator.floats,
+    int: _Collator.integers,
+    bool: _Collator.integers,
+    str: _Collator.strings,
+    bytes: _Collator.strings,
+    dict: _Collator.mappings,
+    list: _Collator.sequences,
+    tuple: _Collator.sequences,
+    type(None): _Collator.nothing,
+}
+_REGISTRY_OF_TORCH = dict(registry)

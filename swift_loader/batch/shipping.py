@@ -1,0 +1,257 @@
+"""Carries the user's objects to worker processes: once, in one piece of memory for all of them.
+
+What can be imported goes by reference. What can't (classes and functions of `__main__`, lambdas,
+local classes) goes by value through `dill`: with the globals that it uses and no others. Arrays and
+tensors lie behind the pickles, and are views over the region when unpacked, so a worker that maps
+it privately shares every page that it does not write to. A `numpy.memmap` travels as its file name.
+
+    header      three int64: bytes of the index, of the code, of the skeleton
+    index       pickle: the tables of out-of-band buffers of code and skeleton
+    code        dill: what goes by value, and the classes among it with their tokens
+    skeleton    C pickle of the parts, which refers to `code` by number
+    data        the buffers, each aligned
+
+Two pickles, because dill is written in Python: a million dicts take it a minute.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import mmap
+import pickle
+import struct
+import sys
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from operator import getitem
+from threading import Lock, RLock
+from types import FunctionType, GeneratorType, ModuleType
+from typing import Any
+
+import dill
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from swift_loader.batch import byvalue, memmaps
+from swift_loader.batch.arena import aligned_bytes, carrier_of
+from swift_loader.batch.blame import blame
+from swift_loader.batch.identity import is_importable, register
+from swift_loader.batch.reduce import Given, Reducer
+from swift_loader.errors import BatchError, ShippingError
+
+__all__ = ["Payload", "pack", "unpack"]
+
+_HEADER = struct.Struct("<3q")
+_CONTAINERS = (dict, list, set, frozenset, tuple)
+_MANY = 1000  # elements; a container of so many isn't left to dill if the C pickler can do it
+_CACHED = type(lru_cache(len))
+#: what dill would carry, but as something else than what the user means
+_BOUND_HERE = (
+    type(Lock()),
+    type(RLock()),
+    GeneratorType,
+    io.FileIO,
+    io.BufferedReader,
+    io.BufferedWriter,
+    io.BufferedRandom,
+    io.TextIOWrapper,
+)
+
+
+class Payload:
+    """Packed objects: `nbytes` in all, laid into a region by `write`."""
+
+    def __init__(self, pickles: bytes, sources: list[tuple[int, npt.NDArray[np.uint8]]]) -> None:
+        self._pickles = pickles
+        self._sources = sources
+        end = max((offset + source.nbytes for offset, source in sources), default=0)
+        self._data_start = aligned_bytes(len(pickles))
+        self.nbytes = self._data_start + end
+
+    def write(self, region: memoryview | mmap.mmap) -> None:
+        """Copy everything into `region`: writable, of at least `nbytes`, zeroed or not."""
+        target = np.frombuffer(region, np.uint8)
+        target[: len(self._pickles)] = np.frombuffer(self._pickles, np.uint8)
+        data = target[self._data_start :]
+        for offset, source in self._sources:
+            data[offset : offset + source.nbytes] = source
+
+
+def pack(parts: Mapping[str, Any]) -> Payload:
+    """Pickle `parts`; their arrays stay where they are until the payload is written.
+
+    Raises:
+        ShippingError: something can't travel. Names it as `part['key'].attribute`, with the fix.
+    """
+    try:
+        return _pack(dict(parts))
+    except Exception as error:
+        raise ShippingError(blame(parts, _failure, error)) from error
+
+
+def unpack(region: memoryview | mmap.mmap) -> dict[str, Any]:
+    """What `pack` was given. Arrays and tensors are views over `region`, and keep it.
+
+    They are writable if it is. Raises whatever importing or unpickling the user's things raises.
+    """
+    whole = np.frombuffer(region, np.uint8)
+    texts = []
+    start = _HEADER.size
+    for size in _HEADER.unpack_from(whole.data):
+        texts.append(whole[start : start + size].data)
+        start += size
+    base = whole[aligned_bytes(start) :]
+    index, code, skeleton = texts
+    code_table, skeleton_table = pickle.loads(index)
+    reader = _Unpickler(io.BytesIO(code), buffers=_buffers([base], code_table))
+    _, values = reader.load()
+    for token, kind in reader.load():
+        register(kind, token)
+    buffers = _buffers([base, values], skeleton_table)
+    _, _, parts = _Unpickler(io.BytesIO(skeleton), buffers=buffers).load()
+    unpacked: dict[str, Any] = values[0] if parts is None else parts
+    return unpacked
+
+
+def _pack(parts: dict[str, Any]) -> Payload:
+    data = _Data()
+    skeleton = io.BytesIO()
+    plain = _Gatherer(data, by_value=[])
+    try:
+        _dump(_Plain(skeleton, 5, buffer_callback=plain.buffer), plain, plain.values, parts)
+    except (BatchError, RecursionError):
+        raise
+    except Exception:  # noqa: BLE001 (dill may do it; what it says is what counts then)
+        skeleton = io.BytesIO()
+        plain = _Gatherer(data, by_value=[parts])
+        _dump(_Plain(skeleton, 5, buffer_callback=plain.buffer), plain, plain.values, None)
+    code = io.BytesIO()
+    dilled = _Gatherer(data, by_value=None)
+    pickler = dill.Pickler(code, 5, recurse=True, buffer_callback=dilled.buffer)
+    _dump(pickler, dilled, plain.by_value)
+    kinds = [obj for _, obj in pickler.memo.values() if isinstance(obj, type)]
+    pickler.dump([(register(kind), kind) for kind in kinds if not is_importable(kind)])
+    index = pickle.dumps((dilled.table, plain.table))
+    texts = index, code.getvalue(), skeleton.getvalue()
+    return Payload(_HEADER.pack(*map(len, texts)) + b"".join(texts), data.sources)
+
+
+def _dump(pickler: Any, gatherer: _Gatherer, *objects: Any) -> None:
+    pickler.reducer_override = gatherer.reduce
+    pickler.dump((gatherer.base, *objects))
+
+
+def _failure(part: Any) -> Exception | None:
+    """Why one thing alone can't travel, None if it can."""
+    try:
+        _pack({"it": part})
+    except Exception as error:  # noqa: BLE001 (it is what was asked for)
+        return error
+    return None
+
+
+class _Plain(pickle.Pickler):
+    """The C pickler; a subclass, so that it takes an attribute."""
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what either of them wrote, at the speed of C."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == (
+            "__builtin__",
+            "__main__",
+        ):  # dill's word for the main module's globals
+            return importlib.import_module("__main__").__dict__
+        return super().find_class(module, name)
+
+
+def _load(base: npt.NDArray[np.uint8], table: list[int], text: bytes) -> Any:
+    return pickle.loads(text, buffers=_buffers([base, []], table))[2]
+
+
+def _buffers(given: list[Any], table: list[int]) -> Iterator[Any]:
+    yield from given
+    for offset, nbytes in zip(table[::2], table[1::2], strict=True):
+        yield given[0][offset : offset + nbytes]
+
+
+class _Data:
+    """The buffers of a payload: each once, although two pickles may name it."""
+
+    def __init__(self) -> None:
+        self.sources: list[tuple[int, npt.NDArray[np.uint8]]] = []
+        self._offset_of: dict[tuple[int, int], int] = {}
+        self._end = 0
+
+    def add(self, array: npt.NDArray[Any]) -> int:
+        """The offset that a C-contiguous array will have. It is kept until then."""
+        if array.nbytes == 0:
+            return 0
+        place = array.ctypes.data, array.nbytes
+        offset = self._offset_of.get(place)
+        if offset is None:
+            self._offset_of[place] = offset = self._end
+            self.sources.append((offset, array.reshape(-1).view(np.uint8)))
+            self._end += aligned_bytes(array.nbytes)
+        return offset
+
+
+class _Gatherer(Reducer):
+    """Notes where buffers will lie, and sorts out what goes by value.
+
+    Args:
+        data: the buffers of the payload.
+        by_value: what dill is to pickle, to be added to; None while dill does.
+
+    Attributes:
+        values: stands for the list that `by_value` will be in the worker.
+    """
+
+    def __init__(self, data: _Data, by_value: list[Any] | None) -> None:
+        super().__init__(nb_given=1 if by_value is None else 2)
+        self.values = Given()
+        self.by_value = by_value
+        self._data = data
+
+    def reduce(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind is FunctionType or kind is _CACHED or issubclass(kind, type):
+            if is_importable(obj):
+                return NotImplemented
+            if self.by_value is not None:
+                self.by_value.append(obj)  # asked once for each: a pickler remembers
+                return getitem, (self.values, len(self.by_value) - 1)
+        if self.by_value is None and kind in _CONTAINERS and len(obj) >= _MANY:
+            return self._apart(obj)
+        if isinstance(obj, np.ndarray):
+            by_name = memmaps.reduce(obj)
+            return super().reduce(obj) if by_name is None else by_name
+        if isinstance(obj, ModuleType) and sys.modules.get(obj.__name__) is obj:
+            return importlib.import_module, (obj.__name__,)
+        if isinstance(obj, _BOUND_HERE):
+            raise ShippingError(f"{kind.__module__}.{kind.__qualname__} belongs to one process")
+        reduced = byvalue.reduce(obj)
+        return super().reduce(obj) if reduced is None else reduced
+
+    def _apart(self, container: Any) -> Any:
+        """A large container of plain things in a pickle of its own: dill is slow at those."""
+        text = io.BytesIO()
+        plain = _Gatherer(self._data, by_value=[])
+        try:
+            _dump(_Plain(text, 5, buffer_callback=plain.buffer), plain, plain.values, container)
+        except Exception:  # noqa: BLE001 (dill goes into it, and says what is wrong)
+            return NotImplemented
+        return (
+            NotImplemented if plain.by_value else (_load, (self.base, plain.table, text.getvalue()))
+        )
+
+    def lay_array(self, array: npt.NDArray[Any]) -> int:
+        return self._data.add(np.ascontiguousarray(array))
+
+    def lay_tensor(self, tensor: Tensor) -> int:
+        bits: torch.dtype = getattr(torch, carrier_of(tensor.dtype).name)
+        return self._data.add(tensor.contiguous().view(bits).numpy())

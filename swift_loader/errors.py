@@ -11,8 +11,11 @@ __all__ = [
     "BatchError",
     "ClosedError",
     "ConfigError",
+    "DroppedError",
     "LoaderError",
     "PlanMismatchError",
+    "ProducerGoneError",
+    "SharingError",
     "ShippingError",
     "StateError",
     "TooManyBadSamplesError",
@@ -40,6 +43,18 @@ class ClosedError(LoaderError, RuntimeError):
 
 class PlanMismatchError(LoaderError, RuntimeError):
     """The consumers of one run hold different plans. Names what differs, and on which rank."""
+
+
+class SharingError(LoaderError, ConnectionError):
+    """A producer and its consumers can't go on together. Names the address, and what to do."""
+
+
+class ProducerGoneError(SharingError):
+    """The producer has ended, or there is none at this address."""
+
+
+class DroppedError(SharingError):
+    """The producer went on without this consumer, which may join again. Says why."""
 
 
 class ShippingError(LoaderError, TypeError):

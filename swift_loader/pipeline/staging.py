@@ -79,7 +79,7 @@ def move(batch: Any, device: torch.device) -> Any:
     return batch
 
 
-def pin_mapping(mapping: mmap.mmap) -> Callable[[], None]:
+def pin_mapping(mapping: mmap.mmap, _fd: int) -> Callable[[], None]:
     """Page-lock a slot's mapping for CUDA, once; returns how to undo it.
 
     Where the driver refuses (the limit of locked memory), copies are slower and still right.

@@ -98,6 +98,11 @@ class Channel:
             finally:
                 self._flushing.release()
 
+    @property
+    def pending(self) -> bool:
+        """Whether frames that were posted wait for room in the socket."""
+        return bool(self._outbox)
+
     # ---- receiving
 
     def receive(self, *, wait: bool) -> list[tuple[int, bytes]]:

@@ -27,7 +27,7 @@ from swift_loader.transport.memory import create_region, map_shared, round_up
 
 __all__ = ["LeasedSlots", "OnMap", "WrittenSlots"]
 
-OnMap = Callable[[mmap.mmap], Callable[[], None]]
+OnMap = Callable[[mmap.mmap, int], Callable[[], None]]
 
 _SLACK = 8  # a new slot is an eighth larger than needed: variable batches settle soon
 _SMALLEST_BYTES = 1 << 16
@@ -92,7 +92,8 @@ class LeasedSlots:
 
     `max_kept` bounds the slots that delivered batches may pin at once; a batch past it is copied
     out, so that keeping every batch works and shared memory stays bounded. `on_map` is told of
-    every new mapping and returns how to undo what it did. Any thread may call.
+    every new mapping and its descriptor (to be duplicated where it is wanted for longer), and
+    returns how to undo what it did. Any thread may call.
     """
 
     def __init__(self, max_kept: int, on_map: OnMap | None = None) -> None:
@@ -124,12 +125,12 @@ class LeasedSlots:
         """The worker made a new region for `slot`. Takes the descriptor."""
         try:
             mapping = map_shared(fd, nbytes, populate=True)
+            if self._on_map is not None:
+                if slot in self._undo:
+                    self._undo[slot]()
+                self._undo[slot] = self._on_map(mapping, fd)
         finally:
             os.close(fd)
-        if self._on_map is not None:
-            if slot in self._undo:
-                self._undo[slot]()
-            self._undo[slot] = self._on_map(mapping)
         self._mappings[slot] = mapping
 
     def lease(self, slot: int, used_bytes: int) -> NDArray[np.uint8]:

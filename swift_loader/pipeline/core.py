@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from swift_loader.errors import ClosedError, LoaderError, WorkerError
 from swift_loader.pipeline.delivery import Delivery
 from swift_loader.pipeline.dispatch import Dispatch, Order
 from swift_loader.pipeline.link import (
+    Crashed,
     Event,
     Gone,
     Link,
@@ -95,9 +96,11 @@ class Pipeline:
         launchers: Mapping[int, Callable[[int], Link]],
         meter: Meter,
         logger: Any,
+        awaited: Collection[int] = (),
     ) -> None:
         self._options = options
         self._launchers = launchers
+        self._awaited = awaited
         self._meter = meter
         self._logger = logger
         self._lock = threading.Lock()
@@ -111,6 +114,7 @@ class Pipeline:
         self._links: dict[int, Link] = {}
         self._up: set[int] = set()
         self._started: set[int] = set()
+        self._given_up: dict[int, str] = {}  # workers that are not replaced, and why
         self._fatal: BaseException | None = None
         self._closed = False
         self._pid = os.getpid()
@@ -132,11 +136,15 @@ class Pipeline:
     def start(self) -> None:
         """Start all workers and wait until the first one takes orders.
 
-        Raises what the dataset's constructor raised, or `WorkerDiedError`.
+        Of those that are `awaited` (far away, where more can be wrong) each must take orders or be
+        given up. Raises what the dataset's constructor raised, or `WorkerDiedError`.
         """
         for worker in self._launchers:
             self._launch(worker)
-        self._wait_until(lambda: bool(self._up), None)
+        self._wait_until(self._is_ready, None)
+
+    def _is_ready(self) -> bool:
+        return bool(self._up) and all(w in self._up or w in self._given_up for w in self._awaited)
 
     def set_plan(self, plan_id: int, plan: Plan) -> None:
         """Tell all workers, now and when they are replaced, what `plan_id` means."""
@@ -323,6 +331,8 @@ class Pipeline:
             case Refused(fault=fault):
                 self._fatal = self._fatal or revive(fault, link.name)
                 self._dispatch.remove_worker(worker)
+            case Crashed():
+                self._on_crashed(link, event)
             case Gone():
                 self._on_gone(link, event, todo)
 
@@ -339,7 +349,7 @@ class Pipeline:
         for plan_id, plan in self._plans.items():
             link.set_plan(plan_id, plan)
         todo.flush[link.worker] = link
-        self._dispatch.add_worker(link.worker, up.capacity)
+        self._dispatch.add_worker(link.worker, up.capacity, up.round_trip_s)
 
     def _on_gone(self, link: Link, gone: Gone, todo: _Todo) -> None:
         worker = link.worker
@@ -349,13 +359,32 @@ class Pipeline:
         todo.closed.append(link)
         if self._closed:
             return
-        number = next((o.number for o in orders if o.ticket == gone.ticket), None)
-        error = self._supervisor.died(gone, number, self._samples(number))
-        if error is not None:
-            self._fatal = error
+        if gone.replace == "never":
+            self._given_up[worker] = gone.story
+            self._logger.warning("{}; it is given up, its batches are made by others", gone.story)
+            if len(self._given_up) == len(self._launchers):
+                self._fatal = self._supervisor.none_left(self._given_up.values())
             return
+        if gone.replace == "counted":
+            number = next((o.number for o in orders if o.ticket == gone.ticket), None)
+            error = self._supervisor.died(gone, number, self._samples(number))
+            if error is not None:
+                self._fatal = error
+                return
         self._logger.warning("{}; it is replaced, its batches are made again", gone.story)
         todo.launch.append(worker)
+
+    def _on_crashed(self, link: Link, crashed: Crashed) -> None:
+        number = None
+        if crashed.ticket is not None:
+            number = self._dispatch.answered(link.worker, crashed.ticket)
+        error = self._supervisor.died(crashed, number, self._samples(number))
+        if error is not None:
+            self._fatal = self._fatal or error
+            return
+        self._logger.warning("{}; it is replaced, its batch is made again", crashed.story)
+        if number is not None:
+            self._dispatch.give_back(number)
 
     def _on_fault(self, link: Link, number: Number, fault: ErrorReport) -> None:
         error = revive(fault, f"{link.name}, {describe_number(number)}")

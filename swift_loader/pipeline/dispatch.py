@@ -8,7 +8,8 @@ what.
 A worker is not loaded with numbers to the brim: what lies in its inbox behind a slow sample can't
 be made by anybody else. It gets as many as cover about `_AHEAD_S` of its own pace, at least two
 (one to make, one to go on with) and at most `message_queue_size`. `capacity` makes that many more
-of a link behind which several workers stand (an endpoint).
+of a link behind which several workers stand (an endpoint), and what an order spends on the way to
+it and back is covered besides.
 
 States of a number: waiting → outstanding (ticket) → answered; or → stale → answered.
 """
@@ -40,6 +41,7 @@ class Order:
 @dataclass(slots=True)
 class _Worker:
     capacity: int
+    round_trip_s: float = 0.0
     pace_s: float | None = None  # seconds a batch, smoothed
     tickets: set[int] = field(default_factory=set)
 
@@ -58,9 +60,9 @@ class Dispatch:
         self._source: Iterator[Number] = iter(())
         self._unconsumed = 0  # given out (or given back), not stale, not consumed
 
-    def add_worker(self, worker: int, capacity: int = 1) -> None:
+    def add_worker(self, worker: int, capacity: int = 1, round_trip_s: float = 0.0) -> None:
         """A worker that takes orders from now on."""
-        self._workers[worker] = _Worker(capacity)
+        self._workers[worker] = _Worker(capacity, round_trip_s)
 
     def remove_worker(self, worker: int) -> list[Order]:
         """The worker is gone; its wanted numbers will be given out again. Returns its orders."""
@@ -155,5 +157,6 @@ class Dispatch:
         return best
 
     def _depth(self, state: _Worker) -> int:
-        ahead = 2 if state.pace_s is None else 1 + int(_AHEAD_S / max(state.pace_s, 1e-6))
+        ahead_s = _AHEAD_S + state.round_trip_s
+        ahead = 2 if state.pace_s is None else 1 + int(ahead_s / max(state.pace_s, 1e-6))
         return min(self._limit, max(2, ahead)) * state.capacity

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import BadSample, ErrorReport, Number, StageTimes
 
-__all__ = ["Event", "Gone", "Link", "MadeBatch", "NotMade", "Parcel", "Refused", "Running", "Up"]
+__all__ = [
+    "Crashed",
+    "Event",
+    "Gone",
+    "Link",
+    "MadeBatch",
+    "NotMade",
+    "Parcel",
+    "Refused",
+    "Running",
+    "Up",
+]
 
 
 class Parcel(Protocol):
@@ -41,11 +52,16 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """The worker takes orders. `nb_samples` as its own dataset says."""
+    """The worker takes orders. `nb_samples` as its own dataset says.
+
+    `capacity`: how many workers stand behind the link. `round_trip_s`: what an order and its
+    answer spend on the way, so that the link is given enough orders to cover it.
+    """
 
     nb_samples: int | None
     dataset_name: str
     capacity: int = 1
+    round_trip_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +92,28 @@ class NotMade:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The worker ended by itself. `story` says how, for a reader; `ticket` is what it was at."""
+    """The worker ended by itself. `story` says how, for a reader; `ticket` is what it was at.
+
+    `replace`: a link to be launched in its place counts as a restart; or does not, because the
+    worker itself may be well (a connection was lost); or there is no use in another one.
+    """
+
+    story: str
+    ticket: int | None
+    sample: int | None = None
+    replace: Literal["counted", "uncounted", "never"] = "counted"
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """One of the workers behind the link died while it made `ticket`; the link goes on."""
 
     story: str
     ticket: int | None
     sample: int | None = None
 
 
-Event = Running | Up | Refused | MadeBatch | NotMade | Gone
+Event = Running | Up | Refused | MadeBatch | NotMade | Crashed | Gone
 
 
 class Link(Protocol):

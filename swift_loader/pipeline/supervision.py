@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from swift_loader.errors import TooManyBadSamplesError, WorkerDiedError, WorkerTimeoutError
-from swift_loader.pipeline.link import Gone
+from swift_loader.pipeline.link import Crashed, Gone
 from swift_loader.transport.messages import Number
 from swift_loader.worker.faults import describe_indices
 
@@ -30,7 +30,9 @@ class Supervisor:
         self._restarts = 0
         self._bad = 0
 
-    def died(self, gone: Gone, number: Number | None, indices: Sequence[int]) -> Exception | None:
+    def died(
+        self, gone: Gone | Crashed, number: Number | None, indices: Sequence[int]
+    ) -> Exception | None:
         """A worker died while it made `number`. Returns the error if it was not to be replaced."""
         at = f"\nIt was making {describe_number(number)}" if number else ""
         if indices:
@@ -52,6 +54,10 @@ class Supervisor:
                 "up; raise it if such ends are to be expected"
             )
         return None
+
+    def none_left(self, stories: Collection[str]) -> Exception:
+        """The last worker is gone and is not to be replaced; `stories` say why, of each."""
+        return WorkerDiedError("no worker is left:\n" + "\n".join(stories))
 
     def bad_samples(self, count: int) -> Exception | None:
         """So many more samples were skipped or replaced. Returns the error if they are too many."""

@@ -5,13 +5,14 @@ and array lie in the arena. A tensor is pickled as
 
     rebuild.tensor(base, dtype name, offset, *shape)
 
-where `base` is one out-of-band buffer for the whole batch: when the batch is decoded, it is the
-array over the slot that every view then holds. After the pickle's end comes a trailer:
+where `base` is an out-of-band buffer: when the batch is decoded, it is the array over the slot
+that every view then holds. After the pickle's end comes a trailer:
 
-    offset, nbytes, offset, nbytes, ... , count     int64 little-endian; only if flag & TABLE
-    flag                                            one byte
+    table       offset, nbytes of every out-of-band buffer, then how many numbers that were
+    flag        one byte: whether there is a table, and whether dill wrote the pickle
 
-The table lists the buffers that objects unknown here (data frames, say) gave out of band.
+all int64, little-endian. The table is there when objects unknown here (data frames, say) gave
+buffers out of band; (0, -1) in it is the base.
 
 What is exact: types, dtypes, shapes, values, strides of dense layouts. What is not: memory shared
 between tensors of a batch is split, gaps between strides are closed, and a plain tensor that
@@ -23,6 +24,9 @@ from __future__ import annotations
 import io
 import pickle
 import struct
+from collections.abc import Iterable
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import dill
@@ -31,12 +35,15 @@ import numpy.typing as npt
 
 from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
 from swift_loader.batch.placer import NoRoom, Placer
+from swift_loader.batch.rebuild import given_buffers
+from swift_loader.batch.reduce import BASE
 from swift_loader.errors import BatchError
 
 __all__ = ["decode", "decode_bytes", "encode", "encode_bytes"]
 
 Buffer = bytes | bytearray | memoryview
 
+_INT64 = struct.Struct("<q")
 _TABLE = 1
 _DILL = 2
 _FLAGS = [bytes([flag]) for flag in range(4)]
@@ -58,7 +65,7 @@ def encode(batch: Any, arena: Arena) -> bytes:
         plain_error = error
     arena.rewind(mark)
     try:
-        return _encode(_Dill, batch, arena, _DILL)
+        return _encode(_recursive_dill, batch, arena, _DILL)
     except (SlotTooSmall, BatchError):
         raise
     except Exception as error:
@@ -72,17 +79,14 @@ def decode(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> Any:
     They are writable if `base` is.
     """
     flag = skeleton[-1]
-    if flag == 0:
-        return pickle.loads(skeleton, buffers=(base,))[1]
-    buffers: list[npt.NDArray[np.uint8]] = [base]
+    buffers: Iterable[npt.NDArray[np.uint8]] = repeat(base)
     if flag & _TABLE:
-        (count,) = struct.unpack_from("<q", skeleton, len(skeleton) - 9)
-        table = struct.unpack_from(f"<{2 * count}q", skeleton, len(skeleton) - 9 - 16 * count)
-        for offset, nbytes in zip(table[::2], table[1::2], strict=True):
-            buffers.append(base[offset : offset + nbytes])
+        (count,) = _INT64.unpack_from(skeleton, len(skeleton) - 9)
+        table = struct.unpack_from(f"<{count}q", skeleton, len(skeleton) - 9 - 8 * count)
+        buffers = given_buffers(base, table)
     if flag & _DILL:
-        return dill.Unpickler(io.BytesIO(skeleton), buffers=buffers).load()[1]
-    return pickle.loads(skeleton, buffers=buffers)[1]
+        return dill.Unpickler(io.BytesIO(skeleton), buffers=buffers).load()
+    return pickle.loads(skeleton, buffers=buffers)
 
 
 def encode_bytes(payload: Buffer, arena: Arena) -> bytes:
@@ -109,11 +113,8 @@ class _Plain(pickle.Pickler):
     """The C pickler; a subclass, so that it takes an attribute."""
 
 
-class _Dill(dill.Pickler):  # type: ignore[misc]
-    """For lambdas, local classes and the like. `recurse`: only the globals that are used."""
-
-    def __init__(self, file: io.BytesIO, protocol: int, **options: Any) -> None:
-        super().__init__(file, protocol, recurse=True, **options)
+#: dill that takes along of a function's globals only those that it uses
+_recursive_dill = partial(dill.Pickler, recurse=True)
 
 
 def _encode(kind: Any, batch: Any, arena: Arena, flag: int) -> bytes:
@@ -127,12 +128,13 @@ def _encode(kind: Any, batch: Any, arena: Arena, flag: int) -> bytes:
 
 def _dump(kind: Any, batch: Any, placer: Placer, flag: int) -> bytes:
     file = io.BytesIO()
-    pickler = kind(file, 5, buffer_callback=placer.buffer)
+    given: list[pickle.PickleBuffer] = []
+    pickler = kind(file, 5, buffer_callback=given.append)
     pickler.reducer_override = placer.reduce
-    pickler.dump((placer.base, batch))
-    table = placer.table
-    if table:
-        file.write(struct.pack(f"<{len(table) + 1}q", *table, len(table) // 2))
+    pickler.dump(batch)
+    if given.count(BASE) < len(given):
+        table = placer.lay_buffers(given)
+        file.write(struct.pack(f"<{len(table)}q", *table) + _INT64.pack(len(table)))
         flag |= _TABLE
     file.write(_FLAGS[flag])
     return file.getvalue()

@@ -30,8 +30,8 @@ __all__ = ["collate"]
 
 Values = Sequence[Any]  # of one field, one a sample; never empty
 
-#: from here on a result goes straight into the arena
-_LARGE_BYTES = 16 * 1024
+#: samples from this size on go straight into the arena: looking at each costs less than a copy
+_LARGE_BYTES = 4096
 
 
 def collate(
@@ -90,7 +90,7 @@ class _Collator:
         """Room in the arena for the stack, if it is worth it and torch can write there."""
         first = tensors[0]
         arena = self._arena
-        if arena is None or first.nbytes * len(tensors) < _LARGE_BYTES:
+        if arena is None or first.nbytes < _LARGE_BYTES:
             return None
         dtype, shape = first.dtype, first.shape
         for each in tensors:
@@ -122,7 +122,7 @@ class _Collator:
         first = arrays[0]
         shape, dtype = (len(arrays), *first.shape), first.dtype.newbyteorder("=")
         joined = None
-        if self._arena is not None and first.nbytes * len(arrays) >= _LARGE_BYTES:
+        if self._arena is not None and first.nbytes >= _LARGE_BYTES:
             joined = self._arena.empty_array(shape, dtype)
         if joined is None:
             joined = np.empty(shape, dtype)
@@ -234,7 +234,7 @@ class _Collator:
         first = columns[0][0]
         if self._arena is None or first.layout is not torch.strided or not first.is_cpu:
             return None
-        if first.is_nested or first.nbytes * len(columns[0]) >= _LARGE_BYTES:
+        if first.is_nested or first.nbytes >= _LARGE_BYTES:
             return None
         dtype, shape = first.dtype, first.shape
         for head, *_ in columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctypes import memmove
+from types import FunctionType
 from typing import Any
 
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from swift_loader.batch import rebuild
 from swift_loader.batch.arena import Arena, carrier_of
-from swift_loader.batch.reduce import DTYPE_NAMES, Reducer
+from swift_loader.batch.reduce import BASE, DTYPE_NAMES, Reducer
 
 __all__ = ["NoRoom", "Placer"]
 
@@ -35,34 +36,29 @@ class Placer(Reducer):
     """
 
     def __init__(self, arena: Arena, measuring: bool = False) -> None:
-        super().__init__()
         self._arena = arena
         self._address = arena.address
-        self._end = arena.address + arena.nbytes
+        self._nbytes = arena.nbytes
         self._measuring = measuring
 
     def reduce(self, obj: Any) -> Any:
         """The short way for an ordinary tensor, and the long one for everything else."""
         if type(obj) is not Tensor:
-            return super().reduce(obj)
+            return NotImplemented if type(obj) is FunctionType else super().reduce(obj)
         try:
             address = obj.data_ptr()
             name = DTYPE_NAMES[obj.dtype]
             shape = obj.shape
         except (RuntimeError, KeyError):  # a layout without one piece of memory, or an odd dtype
             return self._tensor(obj)
-        if (
-            not address
-            or not obj.is_cpu
-            or not obj.is_contiguous()
-            or obj.is_neg()
-            or obj.is_conj()
-            or obj.__dict__
-        ):
+        if not (address and obj.is_cpu and obj.is_contiguous()) or obj.__dict__:
             return self._tensor(obj)
-        if self._address <= address < self._end:
-            return _rebuild_tensor, (self.base, name, address - self._address, *shape)
-        return _rebuild_tensor, (self.base, name, self._move(address, obj.nbytes), *shape)
+        if obj.is_neg() or obj.is_conj():
+            return self._tensor(obj)
+        offset = address - self._address
+        if not 0 <= offset < self._nbytes:
+            offset = self._move(address, obj.nbytes)
+        return _rebuild_tensor, (BASE, name, offset, *shape)
 
     def lay_tensor(self, tensor: Tensor) -> int:
         if tensor.is_contiguous():

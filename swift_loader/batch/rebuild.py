@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ __all__ = [
     "attributes",
     "compressed",
     "coordinate",
+    "given_buffers",
     "nested",
     "permuted",
-    "same",
     "subclass",
     "tensor",
 ]
@@ -38,9 +39,10 @@ def _carrier(name: str) -> tuple[np.dtype[Any], torch.dtype | None]:
     return found
 
 
-def same(base: Any) -> Any:
-    """The base itself."""
-    return base
+def given_buffers(base: npt.NDArray[np.uint8], table: Sequence[int]) -> Iterator[Any]:
+    """The out-of-band buffers of a skeleton: (offset, nbytes) after each other, -1 for the base."""
+    for offset, nbytes in zip(table[::2], table[1::2], strict=True):
+        yield base if nbytes < 0 else base[offset : offset + nbytes]
 
 
 def tensor(base: npt.NDArray[np.uint8], name: str, offset: int, *shape: int) -> Tensor:

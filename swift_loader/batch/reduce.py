@@ -15,7 +15,7 @@ from swift_loader.batch import rebuild
 from swift_loader.batch.identity import class_by_token, token_of
 from swift_loader.errors import BatchError
 
-__all__ = ["DTYPE_NAMES", "Given", "Reducer", "why_not_cpu"]
+__all__ = ["BASE", "DTYPE_NAMES", "Reducer", "why_not_cpu"]
 
 Reduced = tuple[Any, ...]
 
@@ -28,27 +28,13 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
 }
 
 
-class Given:
-    """Stands for what the decoder has at hand: it is one of the out-of-band buffers there."""
-
-    __slots__ = ()
+#: Stands for the base in a skeleton: goes out of band, and where the skeleton is read the base
+#: comes in. Costs a byte, and no call.
+BASE = PickleBuffer(bytearray(1))
 
 
 class Reducer:
-    """Tells a pickler how to take apart what has large buffers; where these go, siblings decide.
-
-    Args:
-        nb_given: how many `Given` are pickled, before anything else that has buffers.
-
-    Attributes:
-        base: stands for the array that everything rebuilt is a view of; to be pickled first.
-        table: offset and nbytes of each buffer that an object unknown here gave out of band.
-    """
-
-    def __init__(self, nb_given: int = 1) -> None:
-        self.base = Given()
-        self.table: list[int] = []
-        self._nb_given = nb_given
+    """Tells a pickler how to take apart what has large buffers; where these go, siblings decide."""
 
     def lay_array(self, array: npt.NDArray[Any]) -> int:
         """Lay down the elements in C order; returns their offset."""
@@ -65,25 +51,25 @@ class Reducer:
             return self._tensor(obj)
         if kind is np.ndarray or kind is np.memmap:
             return self._array(obj)
-        if kind is Given:
-            return rebuild.same, (PickleBuffer(bytearray(1)),)
         if issubclass(kind, type):
             return self._class(obj)
         if issubclass(kind, Tensor):
             return self._subclass(obj)
         return NotImplemented
 
-    def buffer(self, buffer: PickleBuffer) -> bool:
-        """The `buffer_callback` of a pickler. True leaves the buffer in the pickle."""
-        if self._nb_given:
-            self._nb_given -= 1
-            return False
-        try:
+    def lay_buffers(self, buffers: list[PickleBuffer]) -> list[int]:
+        """Lay down what a pickler gave out of band: offset and nbytes of each, (0, -1) for a base.
+
+        Buffers of their own come from objects unknown here, such as data frames.
+        """
+        table: list[int] = []
+        for buffer in buffers:
+            if buffer is BASE:
+                table += (0, -1)
+                continue
             raw = np.frombuffer(buffer.raw(), np.uint8)
-        except BufferError:  # not contiguous: pickle itself says so
-            return True
-        self.table += (self.lay_array(raw), raw.nbytes)
-        return False
+            table += (self.lay_array(raw), raw.nbytes)
+        return table
 
     def _tensor(self, tensor: Tensor) -> Reduced:
         """A tensor of no subclass that isn't in the arena yet, or not as it is shown."""
@@ -122,7 +108,7 @@ class Reducer:
             tensor = tensor.resolve_conj().resolve_neg()
         order = None if tensor.is_contiguous() else _memory_order(tensor)
         if order is None:
-            return rebuild.tensor, (self.base, name, self.lay_tensor(tensor), *tensor.shape)
+            return rebuild.tensor, (BASE, name, self.lay_tensor(tensor), *tensor.shape)
         inverse = tuple(order.index(dim) for dim in range(len(order)))
         return rebuild.permuted, (tensor.permute(order), inverse)
 
@@ -151,7 +137,7 @@ class Reducer:
         if not flags.c_contiguous and flags.f_contiguous:
             strides, source = array.strides, array.T
         spec = dtype if dtype.fields or dtype.metadata else dtype.str
-        return rebuild.array, (self.base, spec, self.lay_array(source), array.shape, strides)
+        return rebuild.array, (BASE, spec, self.lay_array(source), array.shape, strides)
 
     def _class(self, kind: type) -> Any:
         token = token_of(kind)

@@ -22,8 +22,9 @@ import mmap
 import pickle
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
+from itertools import chain
 from operator import getitem
 from threading import Lock, RLock
 from types import FunctionType, GeneratorType, ModuleType
@@ -39,7 +40,8 @@ from swift_loader.batch import byvalue, memmaps
 from swift_loader.batch.arena import aligned_bytes, carrier_of
 from swift_loader.batch.blame import blame
 from swift_loader.batch.identity import is_importable, register
-from swift_loader.batch.reduce import Given, Reducer
+from swift_loader.batch.rebuild import given_buffers
+from swift_loader.batch.reduce import BASE, Reducer
 from swift_loader.errors import BatchError, ShippingError
 
 __all__ = ["Payload", "pack", "unpack"]
@@ -106,42 +108,48 @@ def unpack(region: memoryview | mmap.mmap) -> dict[str, Any]:
     base = whole[aligned_bytes(start) :]
     index, code, skeleton = texts
     code_table, skeleton_table = pickle.loads(index)
-    reader = _Unpickler(io.BytesIO(code), buffers=_buffers([base], code_table))
-    _, values = reader.load()
+    reader = _Unpickler(io.BytesIO(code), buffers=given_buffers(base, code_table))
+    values = reader.load()
     for token, kind in reader.load():
         register(kind, token)
-    buffers = _buffers([base, values], skeleton_table)
-    _, _, parts = _Unpickler(io.BytesIO(skeleton), buffers=buffers).load()
+    buffers = chain([values], given_buffers(base, skeleton_table))
+    _, parts = _Unpickler(io.BytesIO(skeleton), buffers=buffers).load()
     unpacked: dict[str, Any] = values[0] if parts is None else parts
     return unpacked
 
 
 def _pack(parts: dict[str, Any]) -> Payload:
     data = _Data()
-    skeleton = io.BytesIO()
-    plain = _Gatherer(data, by_value=[])
     try:
-        _dump(_Plain(skeleton, 5, buffer_callback=plain.buffer), plain, plain.values, parts)
+        by_value: list[Any] = []
+        skeleton, skeleton_table = _dump_plain(data, parts, by_value)
     except (BatchError, RecursionError):
         raise
     except Exception:  # noqa: BLE001 (dill may do it; what it says is what counts then)
-        skeleton = io.BytesIO()
-        plain = _Gatherer(data, by_value=[parts])
-        _dump(_Plain(skeleton, 5, buffer_callback=plain.buffer), plain, plain.values, None)
-    code = io.BytesIO()
-    dilled = _Gatherer(data, by_value=None)
-    pickler = dill.Pickler(code, 5, recurse=True, buffer_callback=dilled.buffer)
-    _dump(pickler, dilled, plain.by_value)
+        by_value = [parts]
+        skeleton, skeleton_table = _dump_plain(data, None, [])
+    dilled = _Gatherer(data, None)
+    file = io.BytesIO()
+    given: list[pickle.PickleBuffer] = []
+    pickler = dill.Pickler(file, 5, recurse=True, buffer_callback=given.append)
+    pickler.reducer_override = dilled.reduce
+    pickler.dump(by_value)
     kinds = [obj for _, obj in pickler.memo.values() if isinstance(obj, type)]
     pickler.dump([(register(kind), kind) for kind in kinds if not is_importable(kind)])
-    index = pickle.dumps((dilled.table, plain.table))
-    texts = index, code.getvalue(), skeleton.getvalue()
+    index = pickle.dumps((dilled.lay_buffers(given), skeleton_table))
+    texts = index, file.getvalue(), skeleton
     return Payload(_HEADER.pack(*map(len, texts)) + b"".join(texts), data.sources)
 
 
-def _dump(pickler: Any, gatherer: _Gatherer, *objects: Any) -> None:
-    pickler.reducer_override = gatherer.reduce
-    pickler.dump((gatherer.base, *objects))
+def _dump_plain(data: _Data, obj: Any, by_value: list[Any]) -> tuple[bytes, list[int]]:
+    """The pickle of `obj`, and the table of its buffers; adds to `by_value` what is for dill."""
+    gatherer = _Gatherer(data, by_value)
+    file = io.BytesIO()
+    given: list[pickle.PickleBuffer] = []
+    pickler = _Plain(file, 5, buffer_callback=given.append)
+    pickler.reducer_override = gatherer.reduce  # type: ignore[method-assign]
+    pickler.dump((gatherer.values, obj))
+    return file.getvalue(), gatherer.lay_buffers(given[1:])
 
 
 def _failure(part: Any) -> Exception | None:
@@ -169,14 +177,20 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _load(base: npt.NDArray[np.uint8], table: list[int], text: bytes) -> Any:
-    return pickle.loads(text, buffers=_buffers([base, []], table))[2]
+def _load_apart(base: npt.NDArray[np.uint8], table: list[int], text: bytes) -> Any:
+    return pickle.loads(text, buffers=chain([None], given_buffers(base, table)))[1]
 
 
-def _buffers(given: list[Any], table: list[int]) -> Iterator[Any]:
-    yield from given
-    for offset, nbytes in zip(table[::2], table[1::2], strict=True):
-        yield given[0][offset : offset + nbytes]
+class _Values:
+    """Stands for the list of what went by value, while a skeleton is pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return itself, (pickle.PickleBuffer(bytearray(1)),)
+
+
+def itself(given: Any) -> Any:
+    """What came in for an out-of-band buffer."""
+    return given
 
 
 class _Data:
@@ -206,15 +220,11 @@ class _Gatherer(Reducer):
     Args:
         data: the buffers of the payload.
         by_value: what dill is to pickle, to be added to; None while dill does.
-
-    Attributes:
-        values: stands for the list that `by_value` will be in the worker.
     """
 
     def __init__(self, data: _Data, by_value: list[Any] | None) -> None:
-        super().__init__(nb_given=1 if by_value is None else 2)
-        self.values = Given()
-        self.by_value = by_value
+        self.values = _Values()
+        self._by_value = by_value
         self._data = data
 
     def reduce(self, obj: Any) -> Any:
@@ -222,10 +232,10 @@ class _Gatherer(Reducer):
         if kind is FunctionType or kind is _CACHED or issubclass(kind, type):
             if is_importable(obj):
                 return NotImplemented
-            if self.by_value is not None:
-                self.by_value.append(obj)  # asked once for each: a pickler remembers
-                return getitem, (self.values, len(self.by_value) - 1)
-        if self.by_value is None and kind in _CONTAINERS and len(obj) >= _MANY:
+            if self._by_value is not None:
+                self._by_value.append(obj)  # asked once for each: a pickler remembers
+                return getitem, (self.values, len(self._by_value) - 1)
+        if self._by_value is None and kind in _CONTAINERS and len(obj) >= _MANY:
             return self._apart(obj)
         if isinstance(obj, np.ndarray):
             by_name = memmaps.reduce(obj)
@@ -239,15 +249,12 @@ class _Gatherer(Reducer):
 
     def _apart(self, container: Any) -> Any:
         """A large container of plain things in a pickle of its own: dill is slow at those."""
-        text = io.BytesIO()
-        plain = _Gatherer(self._data, by_value=[])
+        by_value: list[Any] = []
         try:
-            _dump(_Plain(text, 5, buffer_callback=plain.buffer), plain, plain.values, container)
+            text, table = _dump_plain(self._data, container, by_value)
         except Exception:  # noqa: BLE001 (dill goes into it, and says what is wrong)
             return NotImplemented
-        return (
-            NotImplemented if plain.by_value else (_load, (self.base, plain.table, text.getvalue()))
-        )
+        return NotImplemented if by_value else (_load_apart, (BASE, table, text))
 
     def lay_array(self, array: npt.NDArray[Any]) -> int:
         return self._data.add(np.ascontiguousarray(array))

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import dill
 from torch.utils.data import IterDataPipe, MapDataPipe
+from torch.utils.data.datapipes._hook_iterator import hook_iterator
 from torch.utils.data.datapipes.datapipe import (
     _DataPipeSerializationWrapper,
     _IterDataPipeSerializationWrapper,
@@ -37,9 +38,12 @@ __all__ = [
     "set_datapipes_seed",
     "set_graph_random_seed",
     "traverse_dps",
+    "with_single_hooks",
 ]
 
 T = TypeVar("T")
+
+_HOOKS_FILE = hook_iterator.__code__.co_filename
 
 
 def list_dps(
@@ -187,7 +191,28 @@ def serialize_datapipe(datapipe: DataPipe) -> bytes:
 def deserialize_datapipe(serialized_state: bytes) -> DataPipe:
     """The inverse of `serialize_datapipe`."""
     datapipe: DataPipe = pickle.loads(serialized_state)._datapipe
+    return with_single_hooks(datapipe)
+
+
+def with_single_hooks(datapipe: DataPipe) -> DataPipe:
+    """Mend pipe classes that came by value (from a script, a notebook, a function).
+
+    Torch wraps `__iter__` and `__next__` when a pipe class is made. One that is made again from its
+    pickle gets a second wrapper round the first, and its iterators declare each other invalid.
+    """
+    for dp in list_dps(traverse_dps(datapipe)):
+        for cls in type(dp).__mro__:
+            for name in ("__iter__", "__next__"):
+                method = vars(cls).get(name)
+                while _is_hook(method) and _is_hook(method.__wrapped__):
+                    method = method.__wrapped__
+                    setattr(cls, name, method)
     return datapipe
+
+
+def _is_hook(method: Any) -> bool:
+    code = getattr(method, "__code__", None)
+    return code is not None and code.co_filename == _HOOKS_FILE
 
 
 def clone(obj: T) -> T:

@@ -19,6 +19,7 @@ from swift_loader.errors import (
     WorkerTimeoutError,
 )
 from swift_loader.loader import SwiftLoader
+from swift_loader.transport.shared_list import SharedList
 
 __all__ = [
     "SKIP",
@@ -27,6 +28,7 @@ __all__ = [
     "ConfigError",
     "LoaderError",
     "PlanMismatchError",
+    "SharedList",
     "ShippingError",
     "StateError",
     "SwiftLoader",

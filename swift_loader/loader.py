@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,12 +33,13 @@ from swift_loader.pipeline.core import Pipeline, PipelineOptions
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.pipeline.schedule import EpochPart
 from swift_loader.pipeline.staging import Stager, pin_mapping
-from swift_loader.plan import Plan, Resume, capture, resume
+from swift_loader.plan import Plan, Resume, capture, resume, saved_seed
 from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark
 from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.transport.memory import create_region, map_private, map_shared
+from swift_loader.transport.slots import OnMap
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.recipe import Place, Recipe, given
 from swift_loader.worker.trial import count_samples, try_one_batch
@@ -226,6 +228,7 @@ class SwiftLoader:
         if config.validate:
             recipe = self._unpacked_recipe()
             self._nb_samples = try_one_batch(recipe, config.batch_size, batch_decoder)
+        self._hand_on: OnMap | None = None
         self._consumer = 0
         self._epoch = 0  # the one that the next `iter` gives
         self._plan: Plan | None = None
@@ -321,9 +324,12 @@ class SwiftLoader:
         place = Place(
             self._consumer, config.nb_consumer, config.worker_per_consumer, self._seed, config.log
         )
-        zygote, payload_fd = run.zygote(), self._payload_fd
+        payload_fd = self._payload_fd
         kept = config.max_nb_batch_on_device + config.data_queue_size
         on_map = pin_mapping if device is not None and device.type == "cuda" else None
+        decode_with = _with_bytes(decoder)
+        if self._hand_on is not None:  # whoever hands batches on bounds what it keeps
+            kept, on_map, decode_with = sys.maxsize, self._hand_on, _as_they_lie
         pipeline = run.pipeline = Pipeline(
             PipelineOptions(
                 config.data_queue_size,
@@ -337,10 +343,10 @@ class SwiftLoader:
                 "none"
                 if decoder is None and not staged
                 else ("per worker" if config.multithread else "one"),
-                _with_bytes(decoder),
+                decode_with,
             ),
             {
-                worker: lambda w: LocalLink(zygote, w, place, payload_fd, kept, on_map)
+                worker: lambda w: LocalLink(run.zygote, w, place, payload_fd, kept, on_map)
                 for worker in range(config.worker_per_consumer)
             },
             run.meter,
@@ -351,7 +357,7 @@ class SwiftLoader:
             self._nb_samples = pipeline.nb_samples
             pipeline.set_plan(_PLAN, self._make_plan())
         except BaseException:
-            run.close()
+            self._finalizer()
             raise
         if staged:
             run.stager = Stager(
@@ -370,6 +376,20 @@ class SwiftLoader:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def hand_on(self, on_map: OnMap) -> bool:
+        """Deliver batches as they lie in their slots: for `swift_loader.sharing`.
+
+        Each is then ``(skeleton, base)``, the arguments of `swift_loader.batch.codec.decode`, and
+        `on_map` learns of every slot's region. Call before `start()`. False, and nothing is
+        changed, where that can't be: the loader was started, has a codec of the user's, or is one
+        of several consumers.
+        """
+        started = self._run.pipeline is not None
+        if started or self._decoder is not None or self._config.nb_consumer > 1:
+            return False
+        self._hand_on = on_map
+        return True
 
     # ---- iterating
 
@@ -410,6 +430,20 @@ class SwiftLoader:
             return len(self._current)
         return len(self._part(self._epoch))
 
+    def size_of(self, epoch: int, first_batch: int = 0) -> tuple[int, int]:
+        """``(batches, samples)`` of this consumer in an epoch, from batch `first_batch` on.
+
+        In the epoch that a loaded state stands in, what was delivered before doesn't count.
+        """
+        part = self._part(epoch)
+        left = range(max(first_batch, part.first), part.count)
+        nb_batches = len(left) - sum(1 for k in part.done if k in left)
+        if not nb_batches:
+            return 0, 0
+        plan = self._plan_of(part)
+        last = plan.batch(epoch, self._consumer, part.count - 1)
+        return nb_batches, (nb_batches - 1) * plan.batch_size + len(last)
+
     def set_epoch(self, epoch: int) -> None:
         """The next `iter` gives this epoch. Raises `ConfigError` unless it is 0 or more."""
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
@@ -444,9 +478,10 @@ class SwiftLoader:
         Counts the batches that the training loop got, whatever was prefetched. With equal steps,
         one consumer's state stands for all; see `load_state_dict`.
         """
-        if self._loaded is not None and self._plan is None and self._nb_samples is None:
-            return dict(self._loaded) if isinstance(self._loaded, Mapping) else {}
+        if isinstance(self._loaded, Mapping):  # not applied yet: the dataset's length is not known
+            return dict(self._loaded)
         plan = self._make_plan()
+        self._apply_state()
         if self._current is not None and self._current.begun:
             part, taken = self._current.part, self._current.taken
             now = self._resume.plan if self._resume and part.plan_id != _PLAN else plan
@@ -468,9 +503,12 @@ class SwiftLoader:
         Raises `StateError` when the dataset's length, the seed or the shuffle differ (here, or in
         `start()` if the length is known only then).
         """
+        self._run.check_open()
         self._loaded = state
         self._current = None
-        if self._nb_samples is not None and self._seed is not None:
+        if self._seed is None:  # none was asked for: the one that the run began with
+            self._seed = saved_seed(state)
+        if self._nb_samples is not None:
             self._apply_state()
             if self._run.pipeline is not None:
                 self._prefetch()
@@ -531,7 +569,6 @@ class _Run:
 
     def __init__(self, payload_fd: int) -> None:
         self._payload_fd = payload_fd
-        self._zygote: Zygote | None = None
         self._pid = os.getpid()
         self._closed = False
         self.pipeline: Pipeline | None = None
@@ -539,18 +576,16 @@ class _Run:
         self.benchmark: BenchmarkWriter | None = None
         self.meter: Meter | None = None
         self.log: LogHandle | None = None
-        self._zygote = Zygote.acquire()  # imports torch while the script builds its model
-
-    def zygote(self) -> Zygote:
-        """The process to fork workers from."""
-        if self._zygote is None or not self._zygote.usable:
-            self._zygote = Zygote.acquire()
-        return self._zygote
+        self.zygote = Zygote.acquire()  # imports torch while the script builds its model
 
     def check_open(self) -> None:
         """Raises `ClosedError` after `close`, and in a process that was forked off."""
         if self._closed:
             raise ClosedError("the loader is closed; build a new one to go on")
+        if self._pid != os.getpid():
+            raise ClosedError(
+                "this process was forked from the one that built the loader: build one here"
+            )
 
     def close(self) -> None:
         if self._closed or self._pid != os.getpid():
@@ -562,8 +597,7 @@ class _Run:
             self.stager.close()
         if self.benchmark is not None:
             self.benchmark.close()
-        if self._zygote is not None:
-            self._zygote.release()
+        self.zygote.release()
         os.close(self._payload_fd)
         if self.log is not None:
             self.log.close()
@@ -586,6 +620,10 @@ def _with_bytes(
     if decoder is None:
         return None
     return lambda skeleton, base: decoder(bytes(decode_bytes(skeleton, base)))
+
+
+def _as_they_lie(skeleton: bytes, base: NDArray[np.uint8]) -> Any:
+    return skeleton, base
 
 
 def _device(device: torch.device | str | None) -> torch.device | None:

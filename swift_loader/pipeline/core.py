@@ -85,6 +85,7 @@ class _Todo:
     launch: list[int] = field(default_factory=list)
     closed: list[Link] = field(default_factory=list)
     discard: list[MadeBatch] = field(default_factory=list)
+    tell: list[Callable[[], None]] = field(default_factory=list)  # logs and the benchmark file
 
 
 class Pipeline:
@@ -113,9 +114,9 @@ class Pipeline:
         self._indices: Callable[[Number], bytes] | None = None
         self._links: dict[int, Link] = {}
         self._up: set[int] = set()
-        self._started: set[int] = set()
         self._given_up: dict[int, str] = {}  # workers that are not replaced, and why
-        self._fatal: BaseException | None = None
+        self._halted: BaseException | None = None  # what ended the pipeline, until it is raised
+        self._halted_by = ""
         self._closed = False
         self._pid = os.getpid()
         self._early: Counter[int] = Counter()  # by worker
@@ -232,8 +233,6 @@ class Pipeline:
 
     def _take(self) -> tuple[Number, Item] | None:
         with self._lock:
-            if self._fatal is not None:
-                raise self._fatal
             self._check_open()
             found = self._delivery.take()
             if found is not None and found[1].early:
@@ -257,8 +256,6 @@ class Pipeline:
             with self._lock:
                 if done():
                     return
-                if self._fatal is not None:
-                    raise self._fatal
                 self._check_open()
             remaining_s = None if deadline_s is None else deadline_s - time.monotonic()
             if remaining_s is not None and remaining_s <= 0:
@@ -271,7 +268,7 @@ class Pipeline:
                     self._handle(link, events)
             else:
                 with self._arrived:
-                    if not done() and self._fatal is None and not self._closed:
+                    if not done() and not self._halted_by and not self._closed:
                         self._arrived.wait(remaining_s)
 
     # ---- events, by whoever reads them
@@ -309,7 +306,7 @@ class Pipeline:
             return
         self._delivery.put(number, item)
         if made.bad:
-            self._on_bad_samples(made)
+            self._on_bad_samples(made, todo)
 
     def _on_event(self, link: Link, event: Event, todo: _Todo) -> None:
         worker = link.worker
@@ -321,18 +318,14 @@ class Pipeline:
                 elif number is not None and fault is not None:
                     self._on_fault(link, number, fault)
             case Running(pid=pid):
-                if worker in self._started:
-                    self._meter.worker_restarted(worker, pid)
-                else:
-                    self._started.add(worker)
-                    self._meter.worker_started(worker, pid)
+                todo.tell.append(lambda: self._meter.worker_started(worker, pid))
             case Up():
                 self._on_up(link, event, todo)
             case Refused(fault=fault):
-                self._fatal = self._fatal or revive(fault, link.name)
+                self._halt(revive(fault, link.name))
                 self._dispatch.remove_worker(worker)
             case Crashed():
-                self._on_crashed(link, event)
+                self._on_crashed(link, event, todo)
             case Gone():
                 self._on_gone(link, event, todo)
 
@@ -340,9 +333,11 @@ class Pipeline:
         if self.nb_samples is None:
             self.nb_samples, self.dataset_name = up.nb_samples, up.dataset_name
         elif up.nb_samples != self.nb_samples:
-            self._fatal = WorkerError(
-                f"the dataset of {link.name} has {up.nb_samples} samples, that of the workers "
-                f"before it {self.nb_samples}: a dataset must have the same length in all workers"
+            self._halt(
+                WorkerError(
+                    f"the dataset of {link.name} has {up.nb_samples} samples, that of the workers "
+                    f"before it {self.nb_samples}: it must have the same length in all workers"
+                )
             )
             return
         self._up.add(link.worker)
@@ -354,35 +349,44 @@ class Pipeline:
     def _on_gone(self, link: Link, gone: Gone, todo: _Todo) -> None:
         worker = link.worker
         self._up.discard(worker)
-        self._meter.worker_stopped(worker)
+        todo.tell.append(lambda: self._meter.worker_stopped(worker))
         orders = self._dispatch.remove_worker(worker)
         todo.closed.append(link)
         if self._closed:
             return
         if gone.replace == "never":
             self._given_up[worker] = gone.story
-            self._logger.warning("{}; it is given up, its batches are made by others", gone.story)
+            story = f"{gone.story}; it is given up, its batches are made by others"
+            todo.tell.append(lambda: self._logger.warning("{}", story))
             if len(self._given_up) == len(self._launchers):
-                self._fatal = self._supervisor.none_left(self._given_up.values())
+                self._halt(self._supervisor.none_left(self._given_up.values()))
             return
         if gone.replace == "counted":
             number = next((o.number for o in orders if o.ticket == gone.ticket), None)
             error = self._supervisor.died(gone, number, self._samples(number))
             if error is not None:
-                self._fatal = error
+                self._halt(error)
                 return
-        self._logger.warning("{}; it is replaced, its batches are made again", gone.story)
+        self._tell_restart(
+            worker, f"{gone.story}; it is replaced, its batches are made again", todo
+        )
         todo.launch.append(worker)
 
-    def _on_crashed(self, link: Link, crashed: Crashed) -> None:
+    def _tell_restart(self, worker: int, story: str, todo: _Todo) -> None:
+        todo.tell.append(lambda: self._meter.worker_restarted(worker, None, story))
+        todo.tell.append(lambda: self._logger.warning("{}", story))
+
+    def _on_crashed(self, link: Link, crashed: Crashed, todo: _Todo) -> None:
         number = None
         if crashed.ticket is not None:
             number = self._dispatch.answered(link.worker, crashed.ticket)
         error = self._supervisor.died(crashed, number, self._samples(number))
         if error is not None:
-            self._fatal = self._fatal or error
+            self._halt(error)
             return
-        self._logger.warning("{}; it is replaced, its batch is made again", crashed.story)
+        self._tell_restart(
+            link.worker, f"{crashed.story}; it is replaced, its batch is made again", todo
+        )
         if number is not None:
             self._dispatch.give_back(number)
 
@@ -390,17 +394,18 @@ class Pipeline:
         error = revive(fault, f"{link.name}, {describe_number(number)}")
         self._delivery.put(number, Item(link.worker, fault=error))
 
-    def _on_bad_samples(self, made: MadeBatch) -> None:
+    def _on_bad_samples(self, made: MadeBatch, todo: _Todo) -> None:
+        todo.tell.append(lambda: self._tell_bad_samples(made))
+        error = self._supervisor.bad_samples(len(made.bad))
+        if error is not None:
+            self._halt(error)
+
+    def _tell_bad_samples(self, made: MadeBatch) -> None:
         for sample in made.bad:
+            what = "replaced" if sample.replaced else "skipped"
             count = self._meter.replaced if sample.replaced else self._meter.skipped
             count(sample.index, sample.error)
-            self._logger.warning(
-                "sample {} was {}: {}",
-                sample.index,
-                "replaced" if sample.replaced else "skipped",
-                sample.error,
-            )
-        self._fatal = self._fatal or self._supervisor.bad_samples(len(made.bad))
+            self._logger.warning("sample {} was {}: {}", sample.index, what, sample.error)
 
     def _samples(self, number: Number | None) -> list[int]:
         plan = self._plans.get(number.plan_id) if number is not None else None
@@ -412,7 +417,7 @@ class Pipeline:
         return samples
 
     def _send_orders(self, todo: _Todo) -> None:
-        if self._fatal is not None:
+        if self._halted_by:
             return
         for order in self._dispatch.orders():
             link = self._links[order.worker]
@@ -431,6 +436,8 @@ class Pipeline:
     def _do(self, todo: _Todo) -> None:
         for made in todo.discard:
             made.parcel.discard()
+        for tell in todo.tell:
+            tell()
         for link in todo.flush.values():
             link.flush()
         for link in todo.closed:
@@ -443,8 +450,7 @@ class Pipeline:
             link = self._launchers[worker](worker)
         except LoaderError as error:
             with self._lock:
-                self._fatal = self._fatal or error
-                self._arrived.notify_all()
+                self._halt(error)
             return
         with self._lock:
             self._links[worker] = link
@@ -492,9 +498,22 @@ class Pipeline:
 
     # ---- the end
 
+    def _halt(self, error: BaseException) -> None:
+        """Nothing can go on: whoever waits for a batch gets `error`."""
+        if not self._halted_by:
+            self._halted = error
+            self._halted_by = f"{type(error).__name__}: {error}"
+        self._arrived.notify_all()
+
     def _check_open(self) -> None:
+        if self._halted is not None:
+            # Raised once, then forgotten: its traceback holds the frames of the training loop.
+            error, self._halted = self._halted, None
+            raise error
         if self._closed:
             raise ClosedError("the loader is closed; build a new one to go on")
+        if self._halted_by:
+            raise ClosedError(f"the loader has ended with an error before: {self._halted_by}")
         if self._pid != os.getpid():
             raise ClosedError(
                 "this process was forked from the one that started the loader; "

@@ -26,7 +26,7 @@ from ..errors import StateError
 from .partition import Span, complement, joined
 from .plan import JSON, Plan
 
-__all__ = ["Resume", "capture", "resume"]
+__all__ = ["Resume", "capture", "resume", "saved_seed"]
 
 _VERSION = 1
 _GENUINE = "give what state_dict() returned"
@@ -118,6 +118,12 @@ def resume(
     if rest.nb_batches(consumer) == 0:
         return Resume(begun.epoch + 1, plan, 0)
     return Resume(begun.epoch, rest, 0)
+
+
+def saved_seed(state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> int:
+    """The seed of the run that `state` (or a list of states) is of. Raises `StateError`."""
+    one = state[0] if isinstance(state, Sequence) and state else state
+    return _Saved.parse(one).plan.seed
 
 
 @dataclass(frozen=True)

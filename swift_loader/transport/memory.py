@@ -40,12 +40,19 @@ def map_shared(fd: int, nbytes: int, *, populate: bool = False) -> mmap.mmap:
     flags = mmap.MAP_SHARED
     if populate and sys.platform == "linux":
         flags |= mmap.MAP_POPULATE
-    return mmap.mmap(fd, nbytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    return _map(fd, nbytes, flags)
 
 
 def map_private(fd: int, nbytes: int) -> mmap.mmap:
     """A copy-on-write mapping: shared until this process writes, then its own page."""
-    return mmap.mmap(fd, nbytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    return _map(fd, nbytes, mmap.MAP_PRIVATE)
+
+
+def _map(fd: int, nbytes: int, flags: int) -> mmap.mmap:
+    prot = mmap.PROT_READ | mmap.PROT_WRITE
+    if sys.version_info >= (3, 13):  # before, a mapping holds a descriptor of its own
+        return mmap.mmap(fd, nbytes, flags=flags, prot=prot, trackfd=False)
+    return mmap.mmap(fd, nbytes, flags=flags, prot=prot)
 
 
 if sys.platform == "linux":

@@ -51,7 +51,7 @@ class LaunchedWorker:
             self.index,
             place,
             dict(os.environ),
-            [path or os.getcwd() for path in sys.path],
+            _search_path(),
             os.getcwd(),
             list(sys.argv),
         )
@@ -80,7 +80,8 @@ class LaunchedWorker:
 class Zygote:
     """A handle on the process that workers are forked from; one a training process.
 
-    `acquire` starts it, or shares the one that runs; it ends with the last `release`.
+    `acquire` starts it, or shares the one that runs; it ends with the last `release`. Where the
+    process was killed, the next `spawn` starts another one.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -89,46 +90,18 @@ class Zygote:
     def __init__(self) -> None:
         self._users = 0
         self._owner_pid = os.getpid()
-        self._sending = threading.Lock()
-        self._control, theirs = channel_pair()
-        environ = dict(os.environ)
-        # One process a core is the plan; a pool of threads in each would be too many.
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-            environ.setdefault(name, "1")
-        # Blocked until the zygote has its handlers, or Ctrl-C in its first second would kill it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, QUIET_SIGNALS)
-        try:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-                    "-c",
-                    _BOOT,
-                    json.dumps([path or os.getcwd() for path in sys.path]),
-                    str(theirs.fileno()),
-                ],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                env=environ,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            theirs.close()
+        self._spawning = threading.Lock()
+        self._control, self._process = _boot()
 
     @classmethod
     def acquire(cls) -> Zygote:
         """The running zygote, or a new one. Pair with `release`."""
         with cls._lock:
             zygote = cls._running
-            if zygote is None or not zygote.usable:
+            if zygote is None:
                 zygote = cls._running = cls()
             zygote._users += 1
             return zygote
-
-    @property
-    def usable(self) -> bool:
-        """False in a forked child, and when the process is gone."""
-        return self._owner_pid == os.getpid() and self._process.poll() is None
 
     @property
     def pid(self) -> int:
@@ -137,18 +110,29 @@ class Zygote:
     def spawn(self, index: int, place: Place, payload_fd: int) -> LaunchedWorker:
         """Ask for a worker. Returns at once; its sentinel tells when it runs, and when it ends.
 
-        Raises `WorkerDiedError` when the zygote is gone.
+        Raises `WorkerDiedError` when the process to fork from is gone, and a new one as well.
         """
+        with self._spawning:
+            try:
+                return self._request(index, place, payload_fd)
+            except ChannelClosedError:
+                self._end()
+                self._control, self._process = _boot()
+            try:
+                return self._request(index, place, payload_fd)
+            except ChannelClosedError as error:
+                raise WorkerDiedError(
+                    "the process that workers are forked from ends as soon as it starts (exit "
+                    f"status {self._process.poll()}); what it printed stands above"
+                ) from error
+
+    def _request(self, index: int, place: Place, payload_fd: int) -> LaunchedWorker:
         worker = LaunchedWorker(index)
         try:
-            with self._sending:
-                worker.request(self._control, place, payload_fd)
-        except ChannelClosedError as error:
+            worker.request(self._control, place, payload_fd)
+        except ChannelClosedError:
             worker.close()
-            raise WorkerDiedError(
-                "the process that workers are forked from is gone "
-                f"(exit status {self._process.poll()}); what it printed stands above"
-            ) from error
+            raise
         return worker
 
     def release(self) -> None:
@@ -159,6 +143,9 @@ class Zygote:
                 return
             if Zygote._running is self:
                 Zygote._running = None
+        self._end()
+
+    def _end(self) -> None:
         self._control.close()
         try:
             self._process.wait(_EXIT_GRACE_S)
@@ -166,6 +153,40 @@ class Zygote:
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_EXIT_GRACE_S)
+
+
+def _boot() -> tuple[Channel, subprocess.Popen[bytes]]:
+    """Start the process: its control channel, and the process."""
+    control, theirs = channel_pair()
+    environ = dict(os.environ)
+    # One process a core is the plan; a pool of threads in each would be too many.
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        environ.setdefault(name, "1")
+    # Blocked until the zygote has its handlers, or Ctrl-C in its first second would kill it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, QUIET_SIGNALS)
+    try:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+                "-c",
+                _BOOT,
+                json.dumps(_search_path()),
+                str(theirs.fileno()),
+            ],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            env=environ,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+    return control, process
+
+
+def _search_path() -> list[str]:
+    """`sys.path` for another process: the empty entry means this working directory."""
+    return [path or os.getcwd() for path in sys.path]
 
 
 def _forget_in_forked_child() -> None:

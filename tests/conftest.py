@@ -1,0 +1,85 @@
+"""What every test may use, and what every test must leave behind: nothing."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from swift_loader.worker.launch import Zygote
+
+_LINGER_S = 5.0
+
+
+class Inventory:
+    """Processes, threads, descriptors and shared memory of this process, now."""
+
+    def __init__(self) -> None:
+        me = psutil.Process()
+        self.processes = {
+            child.pid: " ".join(_command(child))
+            for child in me.children(recursive=True)
+            if "resource_tracker" not in " ".join(_command(child))
+        }
+        self.threads = {t.ident: t.name for t in threading.enumerate()}
+        self.descriptors = set(_descriptors())
+        self.regions = sum(
+            "swift_loader" in line for line in Path("/proc/self/maps").read_text().splitlines()
+        )
+
+    def more_than(self, before: Inventory) -> dict[str, object]:
+        """What there is now and was not before."""
+        found: dict[str, object] = {
+            "processes": {p: c for p, c in self.processes.items() if p not in before.processes},
+            "threads": {i: n for i, n in self.threads.items() if i not in before.threads},
+            "descriptors": [
+                os.readlink(f"/proc/self/fd/{fd}")
+                for fd in self.descriptors - before.descriptors
+                if os.path.exists(f"/proc/self/fd/{fd}")
+            ],
+            "regions": max(0, self.regions - before.regions),
+        }
+        return {name: what for name, what in found.items() if what}
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _descriptors() -> Iterator[int]:
+    for name in os.listdir("/proc/self/fd"):
+        if os.path.exists(f"/proc/self/fd/{name}"):
+            yield int(name)
+
+
+@pytest.fixture(scope="session")
+def shared_zygote() -> Iterator[Zygote]:
+    """Keeps one process to fork workers from, so that torch is imported once for all tests."""
+    zygote = Zygote.acquire()
+    yield zygote
+    zygote.release()
+
+
+@pytest.fixture
+def nothing_left(shared_zygote: Zygote) -> Iterator[None]:
+    """Fails the test that leaves a process, a thread, a descriptor or shared memory behind."""
+    gc.collect()
+    before = Inventory()
+    yield
+    deadline_s = time.monotonic() + _LINGER_S
+    while True:
+        gc.collect()
+        left = Inventory().more_than(before)
+        if not left or time.monotonic() > deadline_s:
+            break
+        time.sleep(0.05)  # a killed process is reaped a moment later
+    assert not left

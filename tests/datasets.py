@@ -1,0 +1,228 @@
+"""Datasets that tests share. Importable, so that they travel to workers by reference."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import namedtuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+
+class Numbers:
+    """Sample `i` is ``(a row that holds i, i)``."""
+
+    def __init__(self, n: int, width: int = 4) -> None:
+        self.n = n
+        self.width = width
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        if not 0 <= i < self.n:
+            raise IndexError(i)
+        return torch.full((self.width,), float(i)), i
+
+
+class Uneven(Numbers):
+    """Some samples take longer, so that workers overtake each other."""
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        if i % 11 == 0:
+            time.sleep(0.01)
+        return super().__getitem__(i)
+
+
+class Augmented(Numbers):
+    """Draws from all three generators."""
+
+    def __getitem__(self, i: int) -> dict[str, Any]:  # type: ignore[override]
+        return {
+            "index": i,
+            "random": random.random(),
+            "numpy": np.random.rand(),
+            "torch": torch.rand(2),
+        }
+
+
+class Raises(Numbers):
+    """The samples of `bad` raise."""
+
+    def __init__(self, n: int, bad: tuple[int, ...], error: type[Exception] = ValueError) -> None:
+        super().__init__(n)
+        self.bad = frozenset(bad)
+        self.error = error
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        if i in self.bad:
+            raise self.error(f"sample {i} is broken")
+        return super().__getitem__(i)
+
+
+class NoMessage(Exception):
+    """Its constructor does not take what `args` holds."""
+
+    def __init__(self, code: int, *, where: str) -> None:
+        super().__init__(f"{where}: {code}")
+        self.code = code
+
+
+class RaisesOddly(Numbers):
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        raise NoMessage(i, where="here")
+
+
+class RaisesStop(Numbers):
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        raise StopIteration
+
+
+class BrokenConstructor(Numbers):
+    """Fails to build in a worker, and not in the process that built it first."""
+
+    def __init__(self, how: str, pid: int) -> None:
+        super().__init__(8)
+        if os.getpid() != pid:
+            if how == "raise":
+                raise FileNotFoundError("/nowhere/data.bin")
+            if how == "exit":
+                raise SystemExit(3)
+            os._exit(9)
+
+
+class Once:
+    """Does a thing once over all processes: the first to make the file does it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def first(self, name: str) -> bool:
+        try:
+            os.close(os.open(self.path / name, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+
+class Dies(Numbers):
+    """Ends its process when it first (or always) comes to sample `at`."""
+
+    def __init__(self, n: int, at: int, how: str, folder: Path, *, always: bool = False) -> None:
+        super().__init__(n)
+        self.at = at
+        self.how = how
+        self.once = Once(folder)
+        self.always = always
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        if i == self.at and (self.always or self.once.first("died")):
+            if self.how == "exit":
+                os.write(2, b"the last words of this worker\n")
+                os._exit(7)
+            os.kill(os.getpid(), getattr(signal, self.how))
+            time.sleep(60)
+        return super().__getitem__(i)
+
+
+class Hangs(Numbers):
+    """Never gives sample `at`, the first time or always."""
+
+    def __init__(self, n: int, at: int, folder: Path, *, always: bool = False) -> None:
+        super().__init__(n)
+        self.at = at
+        self.once = Once(folder)
+        self.always = always
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        if i == self.at and (self.always or self.once.first("hung")):
+            self.wait_for_a_lock_that_is_never_released()
+        return super().__getitem__(i)
+
+    def wait_for_a_lock_that_is_never_released(self) -> None:
+        time.sleep(600)
+
+
+class Slow(Numbers):
+    def __init__(self, n: int, delay_s: float) -> None:
+        super().__init__(n)
+        self.delay_s = delay_s
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        time.sleep(self.delay_s)
+        return super().__getitem__(i)
+
+
+class Shapes(Numbers):
+    """Samples of different lengths: default collate can't stack them."""
+
+    def __getitem__(self, i: int) -> dict[str, Any]:  # type: ignore[override]
+        return {"image": torch.zeros(3, 4 + i % 2), "label": i}
+
+
+class Big(Numbers):
+    """Samples of `nbytes` each; batches of other sizes follow each other if `vary`."""
+
+    def __init__(self, n: int, nbytes: int, *, vary: bool = False) -> None:
+        super().__init__(n)
+        self.nbytes = nbytes
+        self.vary = vary
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        size = self.nbytes // (1 + i % 5) if self.vary else self.nbytes
+        return torch.full((size,), i % 251, dtype=torch.uint8), i
+
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+@dataclass
+class Record:
+    name: str
+    values: torch.Tensor
+    extra: None = None
+
+
+class Mixed(Numbers):
+    """One of every kind that a sample is made of."""
+
+    def __getitem__(self, i: int) -> dict[str, Any]:  # type: ignore[override]
+        return {
+            "tensor": torch.arange(3) + i,
+            "array": np.arange(4, dtype=np.float32) * i,
+            "int": i,
+            "float": i / 2,
+            "bool": i % 2 == 0,
+            "str": f"sample {i}",
+            "bytes": bytes([i % 256]),
+            "none": None,
+            "list": [i, torch.tensor(i)],
+            "pair": Pair(i, np.float64(i)),
+            "record": Record(f"r{i}", torch.ones(2) * i),
+            "bfloat16": torch.tensor([i], dtype=torch.bfloat16),
+            "complex": torch.tensor(complex(i, -i)),
+            "empty": torch.empty(0),
+        }
+
+
+class ManyAtOnce(Numbers):
+    """Has `__getitems__`; `__getitem__` must not be called."""
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        raise AssertionError("__getitem__ was called")
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[torch.Tensor, int]]:
+        return [Numbers.__getitem__(self, i) for i in indices]
+
+
+class OnMeta(Numbers):
+    """Samples on a device that workers must not use."""
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        return torch.empty(2, device="meta"), i

@@ -1,0 +1,84 @@
+"""Running whole scripts that use the loader, as a user would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+GONE_WITHIN_S = 4.0  # the product promises 2; a loaded machine gets as much again
+
+PREAMBLE = """
+import os, sys, time, signal, threading
+import torch
+from swift_loader import SwiftLoader
+
+class Dataset:
+    def __init__(self, n, delay_s=0.0):
+        self.n, self.delay_s = n, delay_s
+    def __len__(self):
+        return self.n
+    def __getitem__(self, i):
+        time.sleep(self.delay_s)
+        return torch.full((2000,), float(i)), i
+"""
+
+
+def command(script: Path | str) -> list[str]:
+    return [sys.executable, "-W", "ignore::DeprecationWarning", str(script)]
+
+
+@contextmanager
+def running(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The script as a process group of its own; killed at the end if it still runs."""
+    path = folder / "script.py"
+    path.write_text(PREAMBLE + script)
+    process = subprocess.Popen(
+        command(path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        for left in family(process.pid):
+            left.kill()
+        process.communicate()
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """The process and all that descend from it."""
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def wait_for(process: subprocess.Popen[str], line: str) -> None:
+    """Read the script's output up to a line."""
+    assert process.stdout is not None
+    for text in process.stdout:
+        if text.strip() == line:
+            return
+    assert process.stderr is not None
+    raise AssertionError(f"{line!r} did not come; stderr: {process.stderr.read()}")
+
+
+def assert_gone(processes: list[psutil.Process], within_s: float = GONE_WITHIN_S) -> None:
+    _, alive = psutil.wait_procs(processes, within_s)
+    assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]

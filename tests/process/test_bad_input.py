@@ -1,0 +1,265 @@
+"""Wrong arguments, wrong calls, broken datasets: one clear error each, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from swift_loader import (
+    SKIP,
+    ClosedError,
+    ConfigError,
+    LoaderError,
+    ShippingError,
+    SwiftLoader,
+    TooManyBadSamplesError,
+    WorkerDiedError,
+    WorkerError,
+)
+from tests import datasets
+from tests.process.test_crashes import remaining
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("batch_size", 0),
+        ("batch_size", 2.5),
+        ("batch_size", True),
+        ("nb_consumer", 0),
+        ("worker_per_consumer", -1),
+        ("shuffle", 1),
+        ("seed", -1),
+        ("seed", "7"),
+        ("seed", 2**63),
+        ("seed_number", 1.5),
+        ("data_queue_size", 0),
+        ("message_queue_size", None),
+        ("max_buffer_size", 0),
+        ("nearby_shuffle", -5),
+        ("logger", 3),
+        ("logger", {"file": "x"}),
+        ("tail", "wrap"),
+        ("in_order", "yes"),
+        ("timeout", 0),
+        ("timeout", "1"),
+        ("on_timeout", "retry"),
+        ("threads_per_worker", 0),
+        ("max_nb_batch_on_device", 0),
+        ("on_error", "ignore"),
+        ("max_bad_samples", -1),
+        ("max_worker_restarts", -1),
+        ("collate_fn", "stack"),
+        ("worker_init_fn", 1),
+        ("benchmark", None),
+        ("benchmark_file", 7),
+        ("dataset_kwargs", [1]),
+    ],
+)
+def test_wrong_option_is_named_with_its_value(option: str, value: Any) -> None:
+    options: dict[str, Any] = {"dataset_kwargs": {"n": 4}, option: value}
+    with pytest.raises(ConfigError, match=option) as caught:
+        SwiftLoader(datasets.Numbers, **options)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, TypeError)
+    assert isinstance(caught.value, LoaderError)
+
+
+def test_dataset_class_must_be_callable() -> None:
+    with pytest.raises(ConfigError, match="dataset_class"):
+        SwiftLoader([1, 2, 3])  # type: ignore[arg-type]
+
+
+def test_encoder_without_decoder_is_refused() -> None:
+    with pytest.raises(ConfigError, match="batch_decoder"):
+        SwiftLoader(datasets.Numbers, {"n": 4}, batch_encoder=bytes)
+    with pytest.raises(ConfigError, match="batch_encoder"):
+        SwiftLoader(datasets.Numbers, {"n": 4}, batch_decoder=bytes)
+
+
+def test_what_can_not_travel_is_named() -> None:
+    with pytest.raises(ShippingError, match="lock"):
+        SwiftLoader(datasets.Numbers, {"n": 4, "lock": threading.Lock()})
+
+
+def test_validate_raises_what_goes_wrong_before_anything_is_launched() -> None:
+    with pytest.raises(ValueError, match="sample 0 is broken"):
+        SwiftLoader(datasets.Raises, {"n": 4, "bad": (0,)}, batch_size=8)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        SwiftLoader(datasets.Numbers, {"n": 4, "nonsense": 1})
+
+
+def test_validate_works_for_datasets_shorter_than_a_batch() -> None:
+    with SwiftLoader(datasets.Numbers, {"n": 3}, batch_size=8) as loader:
+        assert remaining(iter(loader)) == [0, 1, 2]
+
+
+def test_constructor_that_raises_in_a_worker_arrives_at_start() -> None:
+    kwargs = {"how": "raise", "pid": os.getpid()}
+    loader = SwiftLoader(datasets.BrokenConstructor, kwargs, worker_per_consumer=3)
+    with pytest.raises(FileNotFoundError, match=r"/nowhere/data\.bin") as caught:
+        loader.start(0)
+    assert "building the dataset" in str(caught.value.__cause__)
+    assert "in __init__" in str(caught.value.__cause__)
+
+
+def test_constructor_that_exits_arrives_at_start() -> None:
+    loader = SwiftLoader(datasets.BrokenConstructor, {"how": "exit", "pid": os.getpid()})
+    with pytest.raises(WorkerError, match="SystemExit: 3"):
+        loader.start(0)
+
+
+def test_constructor_that_ends_the_process_arrives_at_start() -> None:
+    loader = SwiftLoader(datasets.BrokenConstructor, {"how": "os._exit", "pid": os.getpid()})
+    with pytest.raises(WorkerDiedError, match="code 9"):
+        loader.start(0)
+
+
+def test_exception_with_a_constructor_of_its_own_keeps_its_type_and_attributes() -> None:
+    with (
+        SwiftLoader(datasets.RaisesOddly, {"n": 4}, validate=False) as loader,
+        pytest.raises(datasets.NoMessage, match="here: 0") as caught,
+    ):
+        list(loader)
+    assert caught.value.code == 0
+
+
+def test_stop_iteration_of_a_sample_does_not_end_the_epoch_silently() -> None:
+    with (
+        SwiftLoader(datasets.RaisesStop, {"n": 4}, validate=False) as loader,
+        pytest.raises(WorkerError, match="StopIteration"),
+    ):
+        list(loader)
+
+
+def test_batch_that_failed_is_made_again_when_the_loop_goes_on() -> None:
+    with SwiftLoader(
+        datasets.Raises, {"n": 6, "bad": (2,)}, batch_size=2, validate=False
+    ) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="sample 2"):
+                next(iterator)
+
+
+def test_skipped_samples_keep_the_number_of_steps_and_are_counted() -> None:
+    bad = (3, 4, 5, 11)
+    with SwiftLoader(
+        datasets.Raises, {"n": 24, "bad": bad}, batch_size=3, on_error="skip"
+    ) as loader:
+        batches = [batch[1].tolist() for batch in loader]
+        stats = loader.stats()
+    assert len(batches) == len(loader) == 8
+    assert batches[1] == [6]  # all three were bad: the next good sample stands in
+    assert batches[3] == [9, 10]
+    assert 3 in stats.skipped
+    assert stats.nb_skipped >= 4
+
+
+def test_replaced_samples_keep_the_batch_size() -> None:
+    with SwiftLoader(
+        datasets.Raises, {"n": 12, "bad": (1, 7)}, batch_size=4, on_error="replace"
+    ) as loader:
+        sizes = [len(batch[1]) for batch in loader]
+        assert sizes == [4, 4, 4]
+        assert loader.stats().nb_replaced == 2
+
+
+def test_a_callable_decides_about_bad_samples() -> None:
+    def decide(error: Exception, index: int) -> Any:
+        if index == 1:
+            return SKIP
+        if index == 2:
+            return torch.zeros(4), -1
+        raise error
+
+    with SwiftLoader(
+        datasets.Raises, {"n": 8, "bad": (1, 2, 6)}, batch_size=4, on_error=decide
+    ) as loader:
+        iterator = iter(loader)
+        assert next(iterator)[1].tolist() == [0, -1, 3]
+        with pytest.raises(ValueError, match="sample 6"):
+            next(iterator)
+
+
+def test_too_many_bad_samples_are_an_error() -> None:
+    with (
+        SwiftLoader(
+            datasets.Raises,
+            {"n": 200, "bad": tuple(range(100, 200))},
+            batch_size=4,
+            on_error="skip",
+            max_bad_samples=10,
+        ) as loader,
+        pytest.raises(TooManyBadSamplesError, match="max_bad_samples=10"),
+    ):
+        list(loader)
+
+
+def test_calls_in_the_wrong_order_are_clear_errors() -> None:
+    loader = SwiftLoader(datasets.Numbers, {"n": 8}, nb_consumer=2)
+    for index in (-1, 2, "0", None, True):
+        with pytest.raises(ConfigError, match="consumer_index"):
+            loader.start(index)  # type: ignore[arg-type]
+    with pytest.raises(ClosedError, match="start"):
+        iter(loader)
+    with pytest.raises(ConfigError, match="device"):
+        loader.start(0, "gpu!")
+    loader.start(1)
+    with pytest.raises(ClosedError, match="start"):
+        loader.start(1)
+    assert remaining(iter(loader)) == [4, 5, 6, 7]
+    loader.close()
+    loader.close()
+    with pytest.raises(ClosedError, match="closed"):
+        iter(loader)
+    with pytest.raises(ClosedError, match="closed"):
+        loader.start(0)
+
+
+def test_next_after_close_is_a_clear_error() -> None:
+    loader = SwiftLoader(datasets.Numbers, {"n": 8})
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    with pytest.raises(ClosedError, match="closed"):
+        next(iterator)
+
+
+def test_second_iterator_ends_the_first_one_plainly() -> None:
+    with SwiftLoader(datasets.Numbers, {"n": 8}) as loader:
+        first = iter(loader)
+        next(first)
+        second = iter(loader)
+        with pytest.raises(ClosedError, match="another iteration"):
+            next(first)
+        assert remaining(second) == list(range(8))
+
+
+def test_empty_dataset_is_an_empty_epoch() -> None:
+    with SwiftLoader(datasets.Numbers, {"n": 0}, nb_consumer=2) as loader:
+        loader.start(1)
+        assert len(loader) == 0
+        assert list(loader) == []
+        assert list(loader) == []
+
+
+def test_fewer_samples_than_consumers_offers_padding() -> None:
+    with pytest.raises(ConfigError, match="pad"):
+        SwiftLoader(datasets.Numbers, {"n": 2}, nb_consumer=3).start(0)
+    with SwiftLoader(datasets.Numbers, {"n": 2}, nb_consumer=3, tail="pad") as loader:
+        loader.start(2)
+        assert len(remaining(iter(loader))) == 1
+
+
+def test_dataset_that_returns_a_tensor_of_another_device_is_explained() -> None:
+    loader = SwiftLoader(datasets.OnMeta, {"n": 4}, validate=False)
+    with loader, pytest.raises(TypeError, match="(?i)meta"):
+        list(loader)

@@ -1,0 +1,90 @@
+"""Batches that do not come: the error says where each worker is; or the worker is replaced."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from swift_loader import SwiftLoader, WorkerDiedError, WorkerTimeoutError
+from tests import datasets
+from tests.conformance import indices_of
+from tests.process.test_crashes import remaining, workers_of
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_timeout_names_worker_sample_and_stack(in_order: bool, tmp_path: Path) -> None:
+    with SwiftLoader(
+        datasets.Hangs,
+        {"n": 40, "at": 9, "folder": tmp_path, "always": True},
+        batch_size=4,
+        worker_per_consumer=2,
+        timeout=1.0,
+        in_order=in_order,
+        validate=False,
+    ) as loader:
+        with pytest.raises(WorkerTimeoutError) as caught:
+            list(loader)
+        story = str(caught.value)
+    assert "sample 9" in story
+    assert "wait_for_a_lock_that_is_never_released" in story
+    assert "worker " in story
+    if in_order:
+        assert "batch 2 of epoch 0" in story
+
+
+def test_hung_worker_is_replaced_when_asked_for(tmp_path: Path) -> None:
+    with SwiftLoader(
+        datasets.Hangs,
+        {"n": 40, "at": 9, "folder": tmp_path},
+        batch_size=4,
+        worker_per_consumer=2,
+        timeout=1.0,
+        on_timeout="restart",
+        validate=False,
+    ) as loader:
+        assert remaining(iter(loader)) == list(range(40))
+        assert loader.stats().restarts == 1
+
+
+def test_sample_that_always_hangs_ends_in_an_error_with_its_stack(tmp_path: Path) -> None:
+    with SwiftLoader(
+        datasets.Hangs,
+        {"n": 40, "at": 9, "folder": tmp_path, "always": True},
+        batch_size=4,
+        timeout=0.5,
+        on_timeout="restart",
+        validate=False,
+    ) as loader:
+        with pytest.raises(WorkerDiedError, match="wait_for_a_lock_that_is_never_released"):
+            list(loader)
+
+
+def test_stopped_worker_is_named_as_stopped() -> None:
+    with SwiftLoader(datasets.Numbers, {"n": 4000}, batch_size=4, timeout=0.5) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        (worker,) = workers_of(loader)
+        worker.send_signal(signal.SIGSTOP)
+        with pytest.raises(WorkerTimeoutError, match="stopped"):
+            for _ in range(100):
+                next(iterator)
+        worker.send_signal(signal.SIGCONT)
+        assert indices_of(next(iterator))  # and the loop may go on
+
+
+def test_loop_may_go_on_after_a_timeout_and_loses_nothing(tmp_path: Path) -> None:
+    with SwiftLoader(
+        datasets.Slow, {"n": 6, "delay_s": 1.0}, timeout=0.4, validate=False
+    ) as loader:
+        iterator = iter(loader)
+        seen: list[int] = []
+        while len(seen) < 6:
+            try:
+                seen += indices_of(next(iterator))
+            except WorkerTimeoutError:
+                continue
+        assert seen == list(range(6))

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
 LIMIT_S = 100
 MARK = "SWIFT_LOADER_EXAMPLE_RUN"
 
@@ -39,8 +39,8 @@ def run_example(folder: Path, name: str, *arguments: str) -> str:
     printed = folder / "printed"
     with printed.open("w") as output:
         example = subprocess.Popen(
-            [sys.executable, str(EXAMPLES / name), *arguments],
-            env={**os.environ, MARK: run},
+            [sys.executable, str(ROOT / "examples" / name), *arguments],
+            env={**os.environ, "PYTHONPATH": str(ROOT), MARK: run},
             stdout=output,
             stderr=subprocess.STDOUT,
         )

@@ -29,6 +29,7 @@ __all__ = [
 
 FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumers would disagree
 _MAX_SEED = 2**63 - 1
+_A_DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
@@ -53,16 +54,17 @@ class Config:
     on_timeout: Literal["raise", "restart"]
     max_worker_restarts: int
     max_bad_samples: int | None
+    remote_timeout_s: float
     validate: bool
     benchmark: bool
     benchmark_file: str | None
     log: LogConfig | None
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> Config:
-        """Validate. Raises `ConfigError`."""
+    def of(cls, options: dict[str, Any], nb_remote: int = 0) -> Config:
+        """Validate; `nb_remote` links lead to workers elsewhere. Raises `ConfigError`."""
         batch_size = _integer(options, "batch_size", 1)
-        workers = _integer(options, "worker_per_consumer", 1)
+        workers = _integer(options, "worker_per_consumer", 0 if nb_remote else 1)
         queue = _integer(options, "data_queue_size", 1)
         nearby = options["nearby_shuffle"]
         buffer = options["max_buffer_size"]
@@ -81,7 +83,7 @@ class Config:
             in_order=_flag(options, "in_order"),
             data_queue_size=queue,
             message_queue_size=_integer(options, "message_queue_size", 1),
-            max_buffer_size=max(2, queue // workers)
+            max_buffer_size=max(2, queue // (workers + nb_remote))
             if buffer is None
             else _integer(options, "max_buffer_size", 1),
             max_nb_batch_on_device=_integer(options, "max_nb_batch_on_device", 1),
@@ -91,6 +93,7 @@ class Config:
             on_timeout=_choice(options, "on_timeout", "raise", "restart"),
             max_worker_restarts=_integer(options, "max_worker_restarts", 0),
             max_bad_samples=None if bad is None else _integer(options, "max_bad_samples", 0),
+            remote_timeout_s=_seconds(options, "remote_timeout") or _A_DAY_S,
             validate=_flag(options, "validate"),
             benchmark=_flag(options, "benchmark"),
             benchmark_file=_path(options, "benchmark_file"),

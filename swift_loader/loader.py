@@ -30,8 +30,10 @@ from swift_loader.config import (
 from swift_loader.errors import ClosedError
 from swift_loader.iteration import EpochIterator
 from swift_loader.pipeline.core import Pipeline, PipelineOptions
+from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.pipeline.schedule import EpochPart
+from swift_loader.pipeline.sources import Source, launchers_of, sources_of
 from swift_loader.pipeline.staging import Stager, pin_mapping
 from swift_loader.plan import Plan, Resume, capture, resume, saved_seed
 from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
@@ -124,6 +126,16 @@ class SwiftLoader:
         an epoch are an error (None: no bound).
     max_worker_restarts:
         Dead workers that are replaced in an epoch, before it is an error.
+    remote_workers:
+        Workers elsewhere, beside the local ones or (`worker_per_consumer` 0) in their place:
+        addresses of endpoints that `swift-loader serve` runs, such as ``["tcp://node01:6543"]``,
+        or an object such as `swift_loader.remote.RayWorkers`.
+    remote_key:
+        The key file that the endpoints have, made by ``swift-loader keygen``; default: what the
+        environment's `SWIFT_LOADER_KEY` names, if it is set.
+    remote_timeout:
+        Seconds for which an endpoint that can't be reached is tried again before it is given up;
+        one that was in use and shows no life for a third of that loses its work to others.
 
     Raises
     ------
@@ -169,6 +181,9 @@ class SwiftLoader:
         on_error: OnError = "raise",
         max_bad_samples: int | None = None,
         max_worker_restarts: int = 10,
+        remote_workers: str | Source | Sequence[str | Source] | None = None,
+        remote_key: str | os.PathLike[str] | None = None,
+        remote_timeout: float = 30.0,
     ) -> None:
         check_platform()
         check_callable("dataset_class", dataset_class, optional=False)
@@ -178,6 +193,7 @@ class SwiftLoader:
         check_on_error(on_error)
         if dataset_kwargs is not None and not isinstance(dataset_kwargs, Mapping):
             refuse("dataset_kwargs", dataset_kwargs, "give a dict of keyword arguments, or None")
+        self._sources = sources_of(remote_workers, remote_key)
         self._config = config = Config.of(
             {
                 "batch_size": batch_size,
@@ -204,7 +220,9 @@ class SwiftLoader:
                 "threads_per_worker": threads_per_worker,
                 "max_bad_samples": max_bad_samples,
                 "max_worker_restarts": max_worker_restarts,
-            }
+                "remote_timeout": remote_timeout,
+            },
+            nb_remote=sum(source.nb_links for source in self._sources),
         )
         self._decoder = batch_decoder
         self._seed = chosen_seed(config.seed)
@@ -221,7 +239,7 @@ class SwiftLoader:
                 }
             )
         )
-        self._run = _Run(self._payload_fd)
+        self._run = _Run(self._payload_fd, nb_local=config.worker_per_consumer)
         # Closes at the interpreter's end too, and must hold nothing that holds the loader.
         self._finalizer = weakref.finalize(self, self._run.close)
         self._nb_samples: int | None = None
@@ -326,10 +344,23 @@ class SwiftLoader:
         )
         payload_fd = self._payload_fd
         kept = config.max_nb_batch_on_device + config.data_queue_size
-        on_map = pin_mapping if device is not None and device.type == "cuda" else None
+        on_map: OnMap | None = pin_mapping if device is not None and device.type == "cuda" else None
         decode_with = _with_bytes(decoder)
         if self._hand_on is not None:  # whoever hands batches on bounds what it keeps
             kept, on_map, decode_with = sys.maxsize, self._hand_on, _as_they_lie
+
+        def local(worker: int) -> Link:
+            assert run.zygote is not None
+            return LocalLink(run.zygote, worker, place, payload_fd, kept, on_map)
+
+        elsewhere = launchers_of(
+            self._sources,
+            place,
+            payload_fd,
+            config.worker_per_consumer,
+            config.remote_timeout_s,
+            kept,
+        )
         pipeline = run.pipeline = Pipeline(
             PipelineOptions(
                 config.data_queue_size,
@@ -345,12 +376,10 @@ class SwiftLoader:
                 else ("per worker" if config.multithread else "one"),
                 decode_with,
             ),
-            {
-                worker: lambda w: LocalLink(run.zygote, w, place, payload_fd, kept, on_map)
-                for worker in range(config.worker_per_consumer)
-            },
+            {**{worker: local for worker in range(config.worker_per_consumer)}, **elsewhere},
             run.meter,
             run.log.logger,
+            awaited=elsewhere,
         )
         try:
             pipeline.start()
@@ -491,6 +520,12 @@ class SwiftLoader:
             return capture(again.plan, again.epoch, self._consumer, again.first_batch, again.ahead)
         return capture(plan, self._epoch, self._consumer, 0)
 
+    def state_at(self, epoch: int, first_batch: int) -> dict[str, Any]:
+        """The state of a loader that has delivered all batches before `first_batch` of `epoch`."""
+        part = self._part(epoch)
+        ahead = [k for k in part.done if k >= first_batch]
+        return capture(self._plan_of(part), epoch, self._consumer, first_batch, ahead)
+
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on where `state_dict()` was taken; the next `iter` gives what was left.
 
@@ -554,6 +589,11 @@ class SwiftLoader:
             return EpochPart(_RESUMED_PLAN, epoch, count, again.first_batch, frozenset(again.ahead))
         return EpochPart(_PLAN, epoch, self._make_plan().nb_batches(self._consumer))
 
+    def _plan_of(self, part: EpochPart) -> Plan:
+        if part.plan_id != _PLAN and self._resume is not None:
+            return self._resume.plan
+        return self._make_plan()
+
     def _unpacked_recipe(self) -> Recipe:
         size = os.fstat(self._payload_fd).st_size
         return Recipe(**unpack(memoryview(map_private(self._payload_fd, size))))
@@ -567,7 +607,7 @@ class SwiftLoader:
 class _Run:
     """What a started loader holds open, and how it is closed: in this order, once."""
 
-    def __init__(self, payload_fd: int) -> None:
+    def __init__(self, payload_fd: int, nb_local: int) -> None:
         self._payload_fd = payload_fd
         self._pid = os.getpid()
         self._closed = False
@@ -576,7 +616,8 @@ class _Run:
         self.benchmark: BenchmarkWriter | None = None
         self.meter: Meter | None = None
         self.log: LogHandle | None = None
-        self.zygote = Zygote.acquire()  # imports torch while the script builds its model
+        # Imports torch while the script builds its model.
+        self.zygote = Zygote.acquire() if nb_local else None
 
     def check_open(self) -> None:
         """Raises `ClosedError` after `close`, and in a process that was forked off."""
@@ -597,7 +638,8 @@ class _Run:
             self.stager.close()
         if self.benchmark is not None:
             self.benchmark.close()
-        self.zygote.release()
+        if self.zygote is not None:
+            self.zygote.release()
         os.close(self._payload_fd)
         if self.log is not None:
             self.log.close()

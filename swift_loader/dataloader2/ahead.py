@@ -35,6 +35,8 @@ T = TypeVar("T")
 # How long `stop` waits for a source that is in the middle of an item. A source can't be
 # interrupted; one that hangs must not take the training script with it.
 STOP_TIMEOUT_S = 20.0
+# The same for a source that has let its consumer's timeout pass already.
+OVERDUE_STOP_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class _State:
     busy: bool = True
     paused: bool = False
     stopped: bool = False
+    overdue: bool = False
     reader_waits: bool = False
     consumer_waits: bool = False
 
@@ -117,10 +120,11 @@ def _stop(state: _State, thread: threading.Thread, where: str) -> None:
     # Garbage collection may run this in the reader thread itself.
     if thread is threading.current_thread() or thread.ident is None:
         return
-    thread.join(STOP_TIMEOUT_S)
+    timeout_s = OVERDUE_STOP_TIMEOUT_S if state.overdue else STOP_TIMEOUT_S
+    thread.join(timeout_s)
     if thread.is_alive():
         warnings.warn(
-            f"{where} did not finish its item within {STOP_TIMEOUT_S:g} s of being stopped; its "
+            f"{where} did not finish its item within {timeout_s:g} s of being stopped; its "
             "thread is left behind and ends with that item.",
             RuntimeWarning,
             stacklevel=2,
@@ -170,6 +174,7 @@ class ReadAhead(Generic[T]):
                 raise ClosedError(f"The read-ahead of {self._where} was shut down.")
             if not state.items:
                 assert timeout_s is not None
+                state.overdue = True
                 raise PrefetchTimeoutError(timeout_s, self._where)
             if isinstance(state.items[0], _Ended):
                 raise StopIteration
@@ -212,7 +217,8 @@ class ReadAhead(Generic[T]):
     def stop(self) -> None:
         """End the thread and drop what is buffered. Again is a no-op.
 
-        Waits for the item that the source is at, no longer than 20 s, then warns and leaves it.
+        Waits for the item that the source is at, no longer than 20 s (1 s where it has let a
+        timeout pass already), then warns and leaves it.
         """
         self._finalizer()
         with self._state.changed:

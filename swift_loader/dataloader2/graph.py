@@ -203,7 +203,7 @@ def with_single_hooks(datapipe: DataPipe) -> DataPipe:
     for dp in list_dps(traverse_dps(datapipe)):
         for cls in type(dp).__mro__:
             for name in ("__iter__", "__next__"):
-                method = vars(cls).get(name)
+                method: Any = vars(cls).get(name)
                 while _is_hook(method) and _is_hook(method.__wrapped__):
                     method = method.__wrapped__
                     setattr(cls, name, method)

@@ -87,7 +87,10 @@ def unzip(
             f"unzip has no field left, or skips unknown ones: {sequence_length} fields, "
             f"skipping {sorted(skipped)}"
         )
-    children = source_datapipe.fork(len(columns), buffer_size=buffer_size)
+    # torch's `fork` gives the pipe itself, not a list, where there is one child.
+    children = [source_datapipe]
+    if len(columns) > 1:
+        children = source_datapipe.fork(len(columns), buffer_size=buffer_size)
     return [child.map(itemgetter(i)) for i, child in zip(columns, children, strict=True)]
 
 

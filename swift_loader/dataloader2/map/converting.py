@@ -38,18 +38,18 @@ class IterToMapConverter(MapDataPipe[Any]):
 
     def _values(self) -> dict[Any, Any]:
         if self._read is None:
-            pairs = (
-                self.datapipe
-                if self.key_value_fn is None
-                else map(self.key_value_fn, self.datapipe)
-            )
-            try:
-                self._read = dict(pairs)
-            except (TypeError, ValueError) as error:
-                raise ValueError(
-                    f"{type(self).__name__} needs a (key, value) pair of each item: {error}"
-                ) from error
+            self._read = dict(self._pair(item) for item in self.datapipe)
         return self._read
+
+    def _pair(self, item: Any) -> tuple[Any, Any]:
+        pair = item if self.key_value_fn is None else self.key_value_fn(item)
+        try:
+            key, value = pair
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{type(self).__name__} needs a (key, value) pair of each item: {error}"
+            ) from error
+        return key, value
 
     def __getitem__(self, index: Any) -> Any:
         try:

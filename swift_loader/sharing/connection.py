@@ -1,0 +1,167 @@
+"""A consumer's end of its socket. Role: the consumer.
+
+Sends `Hello`, `Took`, `Leave`. What comes in is queued as it comes; a batch is mapped and decoded
+when it is taken. `Took` is sent when a few batches were taken, or before waiting for more.
+
+The connection outlives its consumer as long as somebody holds a tensor of a batch, for the end of
+the socket is what tells the producer that the memory is free.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from swift_loader.batch.codec import decode
+from swift_loader.sharing.device import DeviceRegion
+from swift_loader.sharing.messages import Batch, Hello, Leave, Message, Region, Took, pack, unpack
+from swift_loader.sharing.private import PageTable, PrivateRegion
+from swift_loader.transport.channel import Channel
+
+__all__ = ["Connection"]
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    number: int
+    region: PrivateRegion | DeviceRegion
+    used_bytes: int
+
+
+class Connection:
+    """See the module's text. Raises `ChannelClosedError` where the producer is gone."""
+
+    def __init__(self, channel: Channel, hello: Hello, max_kept: int) -> None:
+        self._channel = channel
+        self._max_kept = max_kept
+        self._queue: deque[Message] = deque()
+        self._regions: dict[int, PrivateRegion | DeviceRegion] = {}
+        self._pages = PageTable()
+        self._held = 0  # leases that tensors hold
+        self._over: deque[_Lease] = deque()  # put there by whoever frees the last tensor
+        self._draining: deque[tuple[int, Any]] = deque()  # with an event of the device's stream
+        self._to_report: list[int] = []
+        self._nb_taken = 0
+        self._left = False
+        self._closing = threading.Lock()
+        self.report_every = 1
+        channel.send(*pack(hello))
+
+    def next_message(self) -> Message:
+        """The next thing that the producer said; waits for it."""
+        queue = self._queue
+        if not queue:
+            self._receive(wait=False)
+            if not queue:
+                self._report(wait=True)
+                while not queue:
+                    self._receive(wait=True)
+        return queue.popleft()
+
+    def _receive(self, *, wait: bool) -> None:
+        channel = self._channel
+        for frame in channel.receive(wait=wait):
+            message = unpack(*frame)
+            if type(message) is not Region:
+                self._queue.append(message)
+            elif message.device:
+                self._regions[message.region] = DeviceRegion(message)
+            else:
+                self._regions[message.region] = PrivateRegion(channel.take_fd(), message.nbytes)
+
+    def open(self, batch: Batch) -> Any:
+        """The batch itself, in memory that is the caller's own to write to."""
+        self._nb_taken += 1
+        if not batch.lease:
+            return decode(batch.skeleton, _NOTHING.copy())
+        region = self._regions[batch.region]
+        lease = _Lease(batch.lease, region, batch.used_bytes)
+        self._collect()
+        copied = self._held >= self._max_kept
+        self._held += 1
+        if isinstance(region, DeviceRegion):
+            opened, holder = region.open(batch.skeleton, copied=copied)
+            weakref.finalize(holder, self._freed, lease).atexit = False
+            return opened
+        base = region.view(batch.used_bytes)
+        if copied:
+            base = base.copy()
+            self._over.append(lease)
+        else:
+            weakref.finalize(base, self._freed, lease).atexit = False
+        skeleton = batch.skeleton
+        if batch.skeleton_bytes:
+            skeleton = base[batch.used_bytes - batch.skeleton_bytes :].tobytes()
+        return decode(skeleton, base)
+
+    def taken(self) -> None:
+        """Say what was taken, if it is time to."""
+        if self._nb_taken >= self.report_every:
+            self._report()
+
+    def _report(self, *, wait: bool = False) -> None:
+        """With `wait`, also of leases for whose end the device must be waited for."""
+        self._collect()
+        while self._draining:
+            number, event = self._draining[0]
+            if wait:
+                event.synchronize()
+            elif not event.query():
+                break
+            self._to_report.append(number)
+            self._draining.popleft()
+        if self._nb_taken or self._to_report:
+            message = Took(self._nb_taken, tuple(self._to_report))
+            self._nb_taken = 0
+            self._to_report = []
+            self._channel.post(*pack(message))
+        self._channel.flush()
+
+    def _collect(self) -> None:
+        over = self._over
+        while over:
+            lease = over.popleft()
+            self._held -= 1
+            if isinstance(lease.region, DeviceRegion):
+                self._draining.append((lease.number, lease.region.ended()))
+            else:
+                lease.region.forget_writes(lease.used_bytes, self._pages)
+                self._to_report.append(lease.number)
+
+    def _freed(self, lease: _Lease) -> None:
+        """The last tensor over a batch is gone. May run anywhere, in any thread."""
+        self._over.append(lease)
+        if self._left and len(self._over) >= self._held:
+            self._close()
+
+    def leave(self) -> None:
+        """Want no more. The socket closes when the last tensor is gone, if not now."""
+        self._report(wait=True)
+        self._channel.post(*pack(Leave()))
+        self._channel.flush()
+        self._queue.clear()
+        self._left = True
+        if len(self._over) >= self._held:
+            self._close()
+
+    def lost(self) -> None:
+        """The producer is gone, or has dropped us; batches that are held stay valid."""
+        self._queue.clear()
+        self._left = True
+        if len(self._over) >= self._held:
+            self._close()
+
+    def _close(self) -> None:
+        if self._closing.acquire(blocking=False):  # once, whoever comes first
+            self._channel.close()
+            self._pages.close()
+            for region in self._regions.values():
+                region.close()
+            self._regions.clear()

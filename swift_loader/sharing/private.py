@@ -1,0 +1,95 @@
+"""A consumer's view of the producer's memory: copy-on-write, so that what it writes stays its own.
+
+A region is mapped once (``MAP_PRIVATE``) and used for every batch that comes to lie in it: pages
+that were only read stay mapped, and reading them again costs nothing. A page that the consumer
+wrote to has become a private copy, which would hide the next batch. So when a batch's lease ends,
+the kernel's own table (``/proc/self/pagemap``) is asked whether there are such pages, and only then
+they are dropped (``MADV_DONTNEED``), which shows the shared ones again. Where there is no such
+table, they are always dropped.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swift_loader.transport.memory import map_private
+
+__all__ = ["PageTable", "PrivateRegion"]
+
+_ENTRY_BYTES = 8
+_PRESENT_OR_SWAPPED, _OF_FILE = 0xC0, 0x20  # bits 63, 62 and 61, in the entry's last byte
+_WRITTEN: NDArray[np.bool_] = np.array(
+    [bool(byte & _PRESENT_OR_SWAPPED) and not byte & _OF_FILE for byte in range(256)]
+)
+
+
+class PageTable:
+    """The kernel's table of this process's pages."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        if sys.platform == "linux" and sys.byteorder == "little":
+            try:
+                self._fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:  # a sandbox without it
+                self._fd = -1
+
+    def may_be_written(self, address: int, nbytes: int) -> bool:
+        """Whether there is a private copy of a page in the range; True where nobody can tell."""
+        if self._fd < 0:
+            return True
+        count = -(-nbytes // mmap.PAGESIZE)
+        entries = os.pread(self._fd, count * _ENTRY_BYTES, address // mmap.PAGESIZE * _ENTRY_BYTES)
+        if len(entries) != count * _ENTRY_BYTES:
+            return True
+        kinds = np.frombuffer(entries, np.uint8)[_ENTRY_BYTES - 1 :: _ENTRY_BYTES]
+        return bool(_WRITTEN[kinds].any())
+
+    def close(self) -> None:
+        """May be called again."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class PrivateRegion:
+    """One region of the producer's, mapped copy-on-write. Takes the descriptor."""
+
+    def __init__(self, fd: int, nbytes: int) -> None:
+        self._fd = fd
+        self._nbytes = nbytes
+        try:
+            self._map()
+        except BaseException:
+            os.close(fd)
+            raise
+        if sys.platform == "linux":
+            self.close()  # the mapping is all that is needed
+
+    def _map(self) -> None:
+        self._mapping = map_private(self._fd, self._nbytes)
+        self._address: int = np.frombuffer(self._mapping, np.uint8).ctypes.data
+
+    def view(self, used_bytes: int) -> NDArray[np.uint8]:
+        """The used bytes as a fresh array."""
+        return np.frombuffer(self._mapping, np.uint8, used_bytes)
+
+    def forget_writes(self, used_bytes: int, pages: PageTable) -> None:
+        """Show the producer's bytes again, whatever the consumer wrote into the last view."""
+        if not pages.may_be_written(self._address, used_bytes):
+            return
+        if sys.platform == "linux":
+            self._mapping.madvise(mmap.MADV_DONTNEED)
+        else:
+            self._map()
+
+    def close(self) -> None:
+        """Close the descriptor; views stay valid. May be called again."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,176 @@
+"""The memory that a producer's batches lie in. Role: part of the producer.
+
+A batch crosses as it lies: the region's descriptor goes to each consumer once, then a few numbers a
+batch. A `SwiftLoader`'s slots are regions as they are; the batches of any other loader are encoded
+into slots that the producer owns, once for all consumers.
+
+Who still needs a batch is counted by its references: the producer's record of it holds the slot's
+lease (`base`), and so does every consumer's list of leases. When the last goes, the slot is free.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from swift_loader.batch.arena import Arena, SlotTooSmall
+from swift_loader.batch.codec import encode
+from swift_loader.sharing.messages import Region
+from swift_loader.transport.slots import LeasedSlots, WrittenSlots
+
+__all__ = ["OwnSlots", "RegionTable", "SharedBatch", "SharedRegion"]
+
+_INLINE_SKELETON_BYTES = 1 << 12  # a longer one lies in the slot: sockets are small
+
+
+class SharedRegion:
+    """One region: what tells a consumer of it, and the descriptor that goes along (or None).
+
+    `announce` is called once for each consumer.
+    """
+
+    def __init__(self, number: int, announce: Callable[[], Region], fd: int | None) -> None:
+        self.number = number
+        self.announce = announce
+        self.fd = fd
+
+    def close(self) -> None:
+        """No consumer will need to be told of it any more."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBatch:
+    """A batch in memory that consumers can map. `lease` holds the memory; no region: no bytes."""
+
+    lease: Any
+    region: SharedRegion | None
+    used_bytes: int
+    skeleton: bytes
+    skeleton_bytes: int = 0
+
+
+class RegionTable:
+    """Finds the region that a batch lies in by its address, as long as it is mapped."""
+
+    def __init__(self) -> None:
+        self._by_address: dict[int, SharedRegion] = {}
+        self._gone: deque[int] = deque()
+        self._count = 0
+
+    def next_number(self) -> int:
+        """A number that no other region has."""
+        self._count += 1
+        return self._count
+
+    def on_map(self, mapping: mmap.mmap, fd: int) -> Callable[[], None]:
+        """`LeasedSlots` has mapped a region. It is ours until the mapping is gone."""
+        self._collect()
+        address = np.frombuffer(mapping, np.uint8).ctypes.data
+        message = Region(self.next_number(), len(mapping))
+        self._by_address[address] = SharedRegion(message.region, lambda: message, os.dup(fd))
+        weakref.finalize(mapping, self._gone.append, address).atexit = False
+        return lambda: None
+
+    def find(self, base: NDArray[np.uint8]) -> SharedRegion | None:
+        """The region whose first byte is that of `base`."""
+        if self._gone:
+            self._collect()
+        return self._by_address.get(base.ctypes.data)
+
+    def close(self) -> None:
+        """Close all descriptors; what consumers have mapped stays valid."""
+        for region in self._by_address.values():
+            region.close()
+        self._by_address.clear()
+        self._gone.clear()
+
+    def _collect(self) -> None:
+        while self._gone:
+            region = self._by_address.pop(self._gone.popleft(), None)
+            if region is not None:
+                region.close()
+
+
+class OwnSlots:
+    """Slots of the producer itself; as many as there are batches that somebody still needs."""
+
+    def __init__(self, table: RegionTable) -> None:
+        self._table = table
+        self._written = WrittenSlots("sharing")
+        self._leased = LeasedSlots(sys.maxsize, table.on_map)
+
+    def put(self, batch: Any) -> SharedBatch:
+        """Encode `batch` into a slot: its one copy.
+
+        Raises `BatchError` when something in it can't leave the process.
+        """
+        return self._fill(lambda arena: _encode(batch, arena))
+
+    def take(self, encoded: tuple[bytes, NDArray[np.uint8]]) -> SharedBatch:
+        """A batch as it lies in a slot of the loader's; copied only where it lies in none."""
+        skeleton, base = encoded
+        region = self._table.find(base) if base.nbytes else None
+        if region is None and base.nbytes:
+            return self._fill(lambda arena: (_copy(base, arena), 0, skeleton))
+        nbytes = len(skeleton)
+        if nbytes <= _INLINE_SKELETON_BYTES or base[-nbytes:].tobytes() != skeleton:
+            return SharedBatch(base, region, base.nbytes, skeleton)
+        return SharedBatch(base, region, base.nbytes, b"", nbytes)
+
+    def _fill(self, write: Callable[[Arena], tuple[int, int, bytes]]) -> SharedBatch:
+        written, leased = self._written, self._leased
+        slot = leased.take()
+        try:
+            arena = written.arena(slot)
+            while True:
+                try:
+                    used_bytes, skeleton_bytes, skeleton = write(arena)
+                    break
+                except SlotTooSmall as short:
+                    arena = written.grow(slot, short.needed_bytes)
+        except BaseException:
+            written.abandon()
+            leased.give_back(slot)
+            raise
+        grown = written.grown()
+        if grown is not None:
+            leased.replace(slot, os.dup(grown[0]), grown[1])
+            written.sent()
+        base = leased.lease(slot, used_bytes)
+        region = self._table.find(base) if used_bytes else None
+        return SharedBatch(base, region, used_bytes, skeleton, skeleton_bytes)
+
+
+def _encode(batch: Any, arena: Arena) -> tuple[int, int, bytes]:
+    """``(used bytes, skeleton bytes in the slot, skeleton)``."""
+    skeleton = encode(batch, arena)
+    nbytes = len(skeleton)
+    if nbytes <= _INLINE_SKELETON_BYTES:
+        return arena.used_bytes, 0, skeleton
+    home = arena.empty((nbytes,), torch.uint8)
+    if home is None:
+        raise SlotTooSmall(arena.wanted_bytes)
+    home.numpy()[:] = np.frombuffer(skeleton, np.uint8)
+    offset = home.data_ptr() - arena.address
+    return offset + nbytes, nbytes, b""
+
+
+def _copy(base: NDArray[np.uint8], arena: Arena) -> int:
+    home = arena.empty((base.nbytes,), torch.uint8)
+    if home is None:
+        raise SlotTooSmall(arena.wanted_bytes)
+    home.numpy()[:] = base
+    return base.nbytes

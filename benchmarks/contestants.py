@@ -27,6 +27,7 @@ class Contestant:
     module: str
     function: str = "batches"
     only_first_ready: bool = False
+    is_slow_to_start: bool = False
 
     @property
     def is_installed(self) -> bool:
@@ -59,9 +60,13 @@ CONTESTANTS = {
             "SPDL, subprocess", "spdl", "benchmarks.peers.spdl_pipeline", "batches_of_subprocess"
         ),
         Contestant(
-            "SPDL, processes", "spdl", "benchmarks.peers.spdl_pipeline", "batches_of_processes"
+            "SPDL, processes",
+            "spdl",
+            "benchmarks.peers.spdl_pipeline",
+            "batches_of_processes",
+            is_slow_to_start=True,
         ),
-        Contestant("grain", "grain", "benchmarks.peers.grain_processes"),
+        Contestant("grain", "grain", "benchmarks.peers.grain_processes", is_slow_to_start=True),
     ]
 }
 PEERS = [name for name in CONTESTANTS if name != OURS]

@@ -26,6 +26,7 @@ import torch  # noqa: F401  (imported once, here, for all runs)
 
 _ROOT = Path(__file__).parents[1]
 _NB_STDERR_CHARS = 4_000
+_GRACE_S = 2.0  # for a loader's own end after its answer; then it is ended
 
 
 class RunFailedError(RuntimeError):
@@ -51,7 +52,7 @@ def call(function: Callable[..., Any], *, timeout_s: float = 120.0, **arguments:
                     f"{function.__qualname__}: no answer in {timeout_s:g} s\n{_tail(stderr)}"
                 )
             worked, answer = here.recv()
-            process.join(10.0)
+            process.join(_GRACE_S)
         except EOFError:
             process.join()
             raise RunFailedError(

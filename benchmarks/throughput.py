@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,9 @@ NB_WORKER = 2
 _QUICK_SHARE = 0.5  # of the windows
 
 
-@dataclass(frozen=True)
-class Throughput:
-    """What was measured: rounds by workload, and the figures that come of them."""
-
-    rounds: dict[str, Rounds]
-    figures: list[Figure]
-
-
-def _contestants(workload: Workload) -> list[str]:
-    here = [c.name for c in CONTESTANTS.values() if c.is_installed and c.runs(workload)]
-    return [*here, LIMIT]
+def _contestants(workload: Workload, is_quick: bool) -> list[str]:
+    here = [c for c in CONTESTANTS.values() if c.is_installed and c.runs(workload)]
+    return [*(c.name for c in here if not (is_quick and c.is_slow_to_start)), LIMIT]
 
 
 def _run(contestant: str, workload: Workload) -> dict[str, Any]:
@@ -42,11 +34,13 @@ def _run(contestant: str, workload: Workload) -> dict[str, Any]:
     return answer
 
 
-def run(nb_rounds: int, is_quick: bool, only: Collection[str] = ()) -> Throughput:
-    """Measure the workloads (all, or `only` the named ones) in `nb_rounds` rounds."""
+def run(nb_rounds: int, is_quick: bool, only: Collection[str] = ()) -> Iterator[tuple[str, Rounds]]:
+    """Measure the workloads (all, or `only` the named ones), each in `nb_rounds` rounds.
+
+    Quick: half the windows, and without the peers that take seconds to start.
+    """
     with tempfile.TemporaryDirectory() as folder:
         cut_jpegs(Path(folder))
-        rounds = {}
         for name, workload in table_workloads(folder).items():
             if only and name not in only:
                 continue
@@ -56,11 +50,8 @@ def run(nb_rounds: int, is_quick: bool, only: Collection[str] = ()) -> Throughpu
                     warm_s=workload.warm_s * _QUICK_SHARE,
                     window_s=workload.window_s * _QUICK_SHARE,
                 )
-            rounds[name] = in_turn(
-                _contestants(workload), partial(_run, workload=workload), nb_rounds, name
-            )
-    figures = [figure for name in rounds for figure in figures_of(name, rounds[name])]
-    return Throughput(rounds, figures)
+            run_one = partial(_run, workload=workload)
+            yield name, in_turn(_contestants(workload, is_quick), run_one, nb_rounds, name)
 
 
 def best_peer(rounds: Rounds) -> str | None:

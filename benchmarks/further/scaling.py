@@ -151,6 +151,6 @@ def _plot(costs: Mapping[str, Mapping[str, Mapping[int, Spread]]], path: Path) -
 
 
 if __name__ == "__main__":
-    from benchmarks.__main__ import main
+    from benchmarks.command import main
 
     main(["--only", "scaling"])

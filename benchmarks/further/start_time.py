@@ -74,6 +74,6 @@ def run(is_quick: bool, out: Path) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    from benchmarks.__main__ import main
+    from benchmarks.command import main
 
     main(["--only", "start-time"])

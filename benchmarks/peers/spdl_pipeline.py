@@ -95,7 +95,10 @@ def batches_of_subprocess(workload: Workload, nb_worker: int) -> Iterator[Iterat
 
 @contextmanager
 def batches_of_processes(workload: Workload, nb_worker: int) -> Iterator[Iterator[Any]]:
-    """Endless batches made by `nb_worker` worker processes (MP)."""
+    """Endless batches made by `nb_worker` worker processes (MP).
+
+    Not stopped, which takes it six seconds: the end of the run ends its processes.
+    """
     pipeline: Any = (
         PipelineBuilder()
         .add_source(_source(workload, workload.dataset()), continuous=True)
@@ -105,5 +108,5 @@ def batches_of_processes(workload: Workload, nb_worker: int) -> Iterator[Iterato
         .add_sink(_BUFFER_SIZE)
         .build(num_threads=nb_worker)
     )
-    with pipeline.auto_stop():
-        yield chain.from_iterable(repeat(pipeline))
+    pipeline.start()
+    yield chain.from_iterable(repeat(pipeline))

@@ -13,6 +13,7 @@ from collections import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
@@ -22,12 +23,13 @@ from torch import Tensor, from_numpy
 from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils.collate import default_collate_fn_map as registry
 
-from swift_loader.batch.arena import Arena
+from swift_loader.batch.arena import ALIGNMENT_BYTES, Arena
 from swift_loader.batch.mismatch import Mismatch, differing, explain
 from swift_loader.errors import BatchError
 
 __all__ = ["collate"]
 
+_dtype_of = attrgetter("dtype")
 Values = Sequence[Any]  # of one field, one a sample; never empty
 
 #: samples from this size on go straight into the arena: looking at each costs less than a copy
@@ -78,27 +80,24 @@ class _Collator:
 
     def tensors(self, tensors: Sequence[Tensor]) -> Tensor:
         first = tensors[0]
+        if first.layout is not torch.strided or first.is_nested or not first.is_cpu:
+            raise explain(tensors)
         try:
-            if first.layout is not torch.strided or first.is_nested or not first.is_cpu:
-                raise explain(tensors)
             stacked = torch.stack(tensors, out=self._room_for(tensors))  # type: ignore[arg-type]
         except (RuntimeError, TypeError) as error:
+            if any(isinstance(each, Tensor) and each.requires_grad for each in tensors):
+                return self.tensors([each.detach() for each in tensors])
             raise explain(tensors, error) from error
         return stacked.detach() if stacked.requires_grad else stacked
 
     def _room_for(self, tensors: Sequence[Tensor]) -> Tensor | None:
-        """Room in the arena for the stack, if it is worth it and torch can write there."""
+        """Room in the arena for the stack, where it is worth it."""
         first = tensors[0]
-        arena = self._arena
-        if arena is None or first.nbytes < _LARGE_BYTES:
+        if self._arena is None or first.nbytes < _LARGE_BYTES or type(first) is not Tensor:
             return None
-        dtype, shape = first.dtype, first.shape
-        for each in tensors:
-            if type(each) is not Tensor or each.dtype is not dtype or each.requires_grad:
-                return None
-            if each.shape != shape:
-                return None
-        return arena.empty((len(tensors), *shape), dtype)
+        if len(set(map(_dtype_of, tensors))) > 1:
+            return None  # torch finds the common one
+        return self._arena.empty((len(tensors), *first.shape), first.dtype)
 
     def arrays(self, arrays: Sequence[npt.NDArray[Any]]) -> Tensor:
         first = arrays[0]
@@ -246,8 +245,10 @@ class _Collator:
             return None  # one by one, to find out which
         if type(stacked) is not Tensor or stacked.dtype is not dtype:
             return None
-        split = stacked.detach().view(len(columns), -1, *shape)
-        return list(split.unbind())
+        if first.nbytes * len(columns[0]) % ALIGNMENT_BYTES == 0:
+            room = self._arena.empty(stacked.shape, dtype)
+            stacked = stacked if room is None else room.copy_(stacked.detach())
+        return list(stacked.detach().view(len(columns), -1, *shape).unbind())
 
     def _unusual(self, values: Values) -> Any:
         """A type that isn't in the table, or any type while the user has changed torch's registry.
@@ -280,10 +281,11 @@ class _Collator:
         def bound(method: Callable[..., Any]) -> Callable[..., Any]:
             return lambda values, *, collate_fn_map=None: method(self, values)
 
-        return {
+        handed_on = {
             key: bound(_METHOD_FOR[function]) if function in _METHOD_FOR else function
             for key, function in registry.items()
         }
+        return {**handed_on, object: bound(_Collator.values)}
 
 
 def _keys_differ(mappings: Sequence[Mapping[Any, Any]], error: Exception) -> Mismatch:

@@ -52,6 +52,7 @@ class Dispatch:
     def __init__(self, data_queue_size: int, message_queue_size: int) -> None:
         self._credits = data_queue_size
         self._limit = message_queue_size
+        self._worth_sending = max(1, data_queue_size // 3)
         self._workers: dict[int, _Worker] = {}
         self._tickets = count(1)
         self._orders: dict[int, Order] = {}  # outstanding, by ticket
@@ -100,8 +101,15 @@ class Dispatch:
         return wanted.union(self._waiting)
 
     def orders(self) -> list[Order]:
-        """What is to be sent now."""
+        """What is to be sent now.
+
+        Nothing as long as every worker has something to go on with and few credits are free: a
+        few orders in one message cost a third of as many messages.
+        """
         orders: list[Order] = []
+        free = self._credits - self._unconsumed
+        if not self._waiting and free < self._worth_sending and not self._somebody_is_short():
+            return orders
         while self._waiting or self._unconsumed < self._credits:
             worker = self._least_loaded()
             if worker is None:
@@ -147,6 +155,9 @@ class Dispatch:
         """The workers that are to make `number`; for None, all that are to make anything."""
         wanted = [o for t, o in self._orders.items() if t not in self._stale]
         return sorted({o.worker for o in wanted if number is None or o.number == number})
+
+    def _somebody_is_short(self) -> bool:
+        return any(len(state.tickets) <= state.capacity for state in self._workers.values())
 
     def _least_loaded(self) -> int | None:
         best, least = None, 0.0

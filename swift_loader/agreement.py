@@ -14,7 +14,7 @@ import torch.distributed
 
 from swift_loader.errors import PlanMismatchError
 
-__all__ = ["agree_on_plan", "agree_on_seed", "is_collective"]
+__all__ = ["agree_on_plan", "agree_on_seed", "is_collective", "own_index"]
 
 
 def is_collective(nb_consumer: int) -> bool:
@@ -25,6 +25,13 @@ def is_collective(nb_consumer: int) -> bool:
         and torch.distributed.is_initialized()
         and torch.distributed.get_world_size() == nb_consumer
     )
+
+
+def own_index(nb_consumer: int) -> int | None:
+    """Which consumer this process is, where that needs no telling; None: nobody knows."""
+    if nb_consumer == 1:
+        return 0
+    return torch.distributed.get_rank() if is_collective(nb_consumer) else None
 
 
 def agree_on_seed() -> int:

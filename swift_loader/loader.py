@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from swift_loader.agreement import agree_on_plan, agree_on_seed, is_collective
+from swift_loader.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
 from swift_loader.batch.codec import decode_bytes
 from swift_loader.batch.fetch import OnError
 from swift_loader.batch.shipping import Payload, pack, unpack
@@ -28,6 +28,7 @@ from swift_loader.config import (
     refuse,
 )
 from swift_loader.errors import ClosedError
+from swift_loader.from_torch import dataset_and_options
 from swift_loader.iteration import EpochIterator
 from swift_loader.pipeline.core import Pipeline, PipelineOptions
 from swift_loader.pipeline.link import Link
@@ -262,6 +263,19 @@ class SwiftLoader:
         """
         return cls(given, {"dataset": dataset}, *args, **kwargs)
 
+    @classmethod
+    def from_dataloader(cls, torch_dataloader: Any, **options: Any) -> SwiftLoader:
+        """A loader with the dataset and the arguments of torch's `DataLoader`: a one-line try.
+
+        The batches are the same, but for the order where it was shuffled: that is this loader's. A
+        sampler that you brought keeps its own. `options` are those of the class and go before what
+        is found; `swift_loader.from_torch` says which argument becomes which.
+
+        Raises `ConfigError` for anything that is no `DataLoader`.
+        """
+        dataset, found = dataset_and_options(torch_dataloader)
+        return cls.from_dataset(dataset, **{**found, **options})
+
     # ---- the life of a loader
 
     def start(
@@ -425,17 +439,21 @@ class SwiftLoader:
     def __iter__(self) -> Iterator[Any]:
         """The next epoch, from its beginning (or from where a loaded state stands).
 
-        Raises `ClosedError` when there are several consumers and `start()` was not called.
+        Where `start()` was not called: with one consumer, or where `torch.distributed` is
+        initialised with as many ranks as consumers, that is done here, without a device.
+
+        Raises `ClosedError` when there are several consumers and nothing says which this one is.
         """
         run = self._run
         run.check_open()
         if run.pipeline is None:
-            if self._config.nb_consumer > 1:
+            index = own_index(self._config.nb_consumer)
+            if index is None:
                 raise ClosedError(
                     f"call start(consumer_index, device) before iterating: there are "
                     f"{self._config.nb_consumer} consumers, and this process must say which it is"
                 )
-            self.start(0)
+            self.start(index)
         assert run.pipeline is not None
         assert run.meter is not None
         if self._current is not None:

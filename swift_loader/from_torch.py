@@ -1,0 +1,85 @@
+"""The arguments of torch's `DataLoader` in the words of `SwiftLoader`. Pure.
+
+====================  ==========================================================================
+torch                 here
+====================  ==========================================================================
+dataset               travels to the workers by pickle, arrays out of band
+batch_size            batch_size; None (no batching): single samples
+shuffle               shuffle, over the whole dataset (nearby_shuffle=0)
+sampler,              taken over where the user brought one: the order is theirs
+batch_sampler
+num_workers           worker_per_consumer; 0 becomes 1
+prefetch_factor       data_queue_size, times the workers
+collate_fn            collate_fn; torch's default becomes ours, which gives the same
+drop_last             tail="drop"
+timeout               timeout; torch's 0 (none) becomes our default
+worker_init_fn        worker_init_fn
+generator             its initial seed: seed
+in_order              in_order
+pin_memory            nothing: memory is pinned where `start()` gets a CUDA device
+persistent_workers,   nothing: workers stay for all epochs, and are started in a way of our own
+multiprocessing_
+context
+====================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data.dataloader import default_collate
+
+from swift_loader.config import refuse
+
+__all__ = ["dataset_and_options"]
+
+
+def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
+    """The dataset of a torch `DataLoader`, and the options of a loader that does as it does.
+
+    Raises `ConfigError` for anything that is no `DataLoader`.
+    """
+    if not isinstance(dataloader, DataLoader):
+        refuse("torch_dataloader", dataloader, "give a torch.utils.data.DataLoader")
+    options: dict[str, Any] = {
+        "worker_per_consumer": max(1, dataloader.num_workers),
+        "worker_init_fn": dataloader.worker_init_fn,
+        "in_order": getattr(dataloader, "in_order", True),  # torch has it since 2.6
+        "collate_fn": None if dataloader.collate_fn is default_collate else dataloader.collate_fn,
+        **_order(dataloader),
+    }
+    if dataloader.num_workers and dataloader.prefetch_factor:
+        options["data_queue_size"] = dataloader.num_workers * dataloader.prefetch_factor
+    if dataloader.timeout:
+        options["timeout"] = dataloader.timeout
+    if dataloader.batch_size is None and dataloader.batch_sampler is None:
+        options["batch_size"] = 1
+        options["collate_fn"] = partial(_single, dataloader.collate_fn)
+    # torch wraps data pipes for its own pickling.
+    return getattr(dataloader.dataset, "_datapipe", dataloader.dataset), options
+
+
+def _order(dataloader: DataLoader[Any]) -> dict[str, Any]:
+    sampler, batches = dataloader.sampler, dataloader.batch_sampler
+    if dataloader.batch_size is None and batches is not None:
+        return {"batch_sampler": batches}
+    options: dict[str, Any] = {"batch_size": dataloader.batch_size}
+    if dataloader.drop_last:
+        options["tail"] = "drop"
+    if isinstance(dataloader.dataset, IterableDataset) or type(sampler) is SequentialSampler:
+        return options
+    if type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None:
+        options.update(shuffle=True, nearby_shuffle=0)
+        if sampler.generator is not None:
+            options["seed"] = sampler.generator.initial_seed() % 2**63
+        return options
+    return {**options, "sampler": sampler}
+
+
+def _single(collate_fn: Callable[[Any], Any], samples: list[Any]) -> Any:
+    """A batch of one sample is that sample, as without batching in torch."""
+    [sample] = samples
+    return collate_fn(sample)

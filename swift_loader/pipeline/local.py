@@ -37,12 +37,12 @@ from swift_loader.transport.messages import (
     unpack,
 )
 from swift_loader.transport.slots import LeasedSlots, OnMap
-from swift_loader.worker.launch import LaunchedWorker, Zygote
+from swift_loader.worker.launch import BATCH_WORKER, LaunchedWorker, Zygote
 from swift_loader.worker.process import STACK_SIGNAL
 from swift_loader.worker.recipe import Place
 from swift_loader.worker.zygote import Exited, Started
 
-__all__ = ["LocalLink"]
+__all__ = ["LocalLink", "SlotParcel"]
 
 _STACK_WAIT_S = 1.0
 _STACK_QUIET_S = 0.05
@@ -82,10 +82,11 @@ class LocalLink:
         payload_fd: int,
         max_kept: int,
         on_map: OnMap | None = None,
+        module: str = BATCH_WORKER,
     ) -> None:
         self.worker = worker
         self.name = f"worker {worker}"
-        self._process: LaunchedWorker = zygote.spawn(worker, place, payload_fd)
+        self._process: LaunchedWorker = zygote.spawn(worker, place, payload_fd, module)
         self._slots = LeasedSlots(max_kept, on_map)
         self._slot_of: dict[int, int] = {}  # by ticket
         self._channel_open = True

@@ -24,7 +24,9 @@ from swift_loader.worker.process import Inherited
 from swift_loader.worker.recipe import Place
 from swift_loader.worker.zygote import QUIET_SIGNALS, Spawn
 
-__all__ = ["LaunchedWorker", "Zygote"]
+__all__ = ["BATCH_WORKER", "LaunchedWorker", "Zygote"]
+
+BATCH_WORKER = "swift_loader.worker.process"  # the kind of worker that makes batches of a dataset
 
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); "
@@ -45,7 +47,7 @@ class LaunchedWorker:
         self._progress_fd = create_region(Progress.NBYTES, f"progress-{index}")
         self.progress = Progress(memoryview(map_shared(self._progress_fd, Progress.NBYTES)))
 
-    def request(self, control: Channel, place: Place, payload_fd: int) -> None:
+    def request(self, control: Channel, place: Place, payload_fd: int, module: str) -> None:
         """Ask the zygote for the process. Raises `ChannelClosedError` when the zygote is gone."""
         spawn = Spawn(
             self.index,
@@ -54,6 +56,7 @@ class LaunchedWorker:
             _search_path(),
             os.getcwd(),
             list(sys.argv),
+            module,
         )
         inherited = Inherited(
             self._their_channel.fileno(), payload_fd, self._progress_fd, self._their_stack_fd
@@ -107,29 +110,33 @@ class Zygote:
     def pid(self) -> int:
         return self._process.pid
 
-    def spawn(self, index: int, place: Place, payload_fd: int) -> LaunchedWorker:
-        """Ask for a worker. Returns at once; its sentinel tells when it runs, and when it ends.
+    def spawn(
+        self, index: int, place: Place, payload_fd: int, module: str = BATCH_WORKER
+    ) -> LaunchedWorker:
+        """Ask for a worker whose life is `module`'s `main`.
+
+        Returns at once; its sentinel tells when it runs, and when it ends.
 
         Raises `WorkerDiedError` when the process to fork from is gone, and a new one as well.
         """
         with self._spawning:
             try:
-                return self._request(index, place, payload_fd)
+                return self._request(index, place, payload_fd, module)
             except ChannelClosedError:
                 self._end()
                 self._control, self._process = _boot()
             try:
-                return self._request(index, place, payload_fd)
+                return self._request(index, place, payload_fd, module)
             except ChannelClosedError as error:
                 raise WorkerDiedError(
                     "the process that workers are forked from ends as soon as it starts (exit "
                     f"status {self._process.poll()}); what it printed stands above"
                 ) from error
 
-    def _request(self, index: int, place: Place, payload_fd: int) -> LaunchedWorker:
+    def _request(self, index: int, place: Place, payload_fd: int, module: str) -> LaunchedWorker:
         worker = LaunchedWorker(index)
         try:
-            worker.request(self._control, place, payload_fd)
+            worker.request(self._control, place, payload_fd, module)
         except ChannelClosedError:
             worker.close()
             raise

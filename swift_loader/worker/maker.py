@@ -24,7 +24,7 @@ from swift_loader.transport.slots import WrittenSlots
 from swift_loader.worker.faults import report
 from swift_loader.worker.recipe import Recipe
 
-__all__ = ["MakeError", "Maker", "Progress"]
+__all__ = ["MakeError", "Maker", "Progress", "store"]
 
 _INLINE_SKELETON_BYTES = 1 << 14  # a longer one lies in the slot: sockets are small
 _IDLE, _FETCHING, _COLLATING, _ENCODING = range(4)
@@ -132,15 +132,30 @@ class Maker:
             put: Callable[[Any, Arena], bytes] = encode_bytes
         else:
             put = encode
-        while True:
-            try:
-                skeleton = put(batch, arena)
-                if len(skeleton) <= _INLINE_SKELETON_BYTES:
-                    return arena.used_bytes, 0, skeleton
-                home = arena.empty((len(skeleton),), torch.uint8)
-                if home is None:
-                    raise SlotTooSmall(arena.wanted_bytes)
-                home.numpy()[:] = np.frombuffer(skeleton, np.uint8)
-                return arena.used_bytes, len(skeleton), b""
-            except SlotTooSmall as short:
-                arena = slots.grow(slot, short.needed_bytes)
+        return store(batch, put, arena, slot, slots)
+
+
+def store(
+    batch: Any,
+    put: Callable[[Any, Arena], bytes],
+    arena: Arena,
+    slot: int,
+    slots: WrittenSlots,
+) -> tuple[int, int, bytes]:
+    """Put `batch` into `arena`, the slot's, or into a larger one that takes its place.
+
+    Returns ``(used bytes, skeleton bytes in the slot, skeleton)``. Raises what `put` raises, but
+    never `SlotTooSmall`.
+    """
+    while True:
+        try:
+            skeleton = put(batch, arena)
+            if len(skeleton) <= _INLINE_SKELETON_BYTES:
+                return arena.used_bytes, 0, skeleton
+            home = arena.empty((len(skeleton),), torch.uint8)
+            if home is None:
+                raise SlotTooSmall(arena.wanted_bytes)
+            home.numpy()[:] = np.frombuffer(skeleton, np.uint8)
+            return arena.used_bytes, len(skeleton), b""
+        except SlotTooSmall as short:
+            arena = slots.grow(slot, short.needed_bytes)

@@ -16,8 +16,9 @@ import random
 import signal
 import socket
 import sys
+import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -49,10 +50,13 @@ from swift_loader.worker.recipe import Place, Recipe, build_dataset
 if TYPE_CHECKING:
     from swift_loader.worker.zygote import Spawn
 
-__all__ = ["STACK_SIGNAL", "Inherited", "main"]
+__all__ = ["STACK_SIGNAL", "Inherited", "announce", "enter", "leave", "main"]
 
 # Asks a worker for its Python stacks; a real-time signal, so that no dataset's own is taken.
 STACK_SIGNAL = signal.SIGRTMIN + 9 if sys.platform == "linux" else signal.SIGUSR2
+
+
+_LOOK_S = 0.001  # between looks for new messages while there are orders to work on
 
 
 class Inherited(NamedTuple):
@@ -66,6 +70,22 @@ class Inherited(NamedTuple):
 
 def main(spawn: Spawn, inherited: Inherited) -> None:
     """The whole life of a worker; does not return."""
+    channel, progress = enter(spawn, inherited)
+    worker = _Worker(spawn.index, spawn.place, channel, progress)
+    status = 0
+    try:
+        worker.prepare(inherited.payload)
+        worker.serve()
+    except ChannelClosedError:
+        pass  # the training process does not want us any more
+    except _CouldNotStartError:
+        status = 1
+    worker.close()
+    leave(status)
+
+
+def enter(spawn: Spawn, inherited: Inherited) -> tuple[Channel, Progress]:
+    """What every kind of worker begins with: the training process's surroundings."""
     # A process that the dataset starts by forking is nobody's worker: it ends as it is told.
     os.register_at_fork(after_in_child=_restore_signals)
     os.environ.clear()
@@ -78,21 +98,12 @@ def main(spawn: Spawn, inherited: Inherited) -> None:
     torch.set_num_threads(int(spawn.environ.get("OMP_NUM_THREADS") or 1))
     progress_map = map_shared(inherited.progress, Progress.NBYTES)
     os.close(inherited.progress)
-    worker = _Worker(
-        spawn.index,
-        spawn.place,
-        Channel(socket.socket(fileno=inherited.channel)),
-        Progress(memoryview(progress_map)),
-    )
-    status = 0
-    try:
-        worker.prepare(inherited.payload)
-        worker.serve()
-    except ChannelClosedError:
-        pass  # the training process does not want us any more
-    except _CouldNotStartError:
-        status = 1
-    worker.close()
+    channel = Channel(socket.socket(fileno=inherited.channel))
+    return channel, Progress(memoryview(progress_map))
+
+
+def leave(status: int) -> NoReturn:
+    """What every kind of worker ends with."""
     atexit._run_exitfuncs()  # what the dataset registered, and its process pools
     sys.stdout.flush()
     sys.stderr.flush()
@@ -144,7 +155,7 @@ class _Worker:
                 recipe.worker_init_fn(self._index)
             doing = "building the dataset"
             dataset, nb_samples = build_dataset(recipe)
-            _announce(place, self._index, dataset, seed)
+            announce(place, self._index, dataset, seed)
             self._maker = Maker(recipe, dataset, nb_samples, self._progress)
         except (Exception, SystemExit) as error:
             self._say(StartFailed(report(error, doing)))
@@ -155,11 +166,15 @@ class _Worker:
         assert self._maker is not None
         slots = WrittenSlots(f"batch-{self._consumer}-{self._index}")
         inbox, channel = self._inbox, self._channel
+        looked_s = 0.0
         while True:
-            for kind, payload in channel.receive(wait=not inbox):
-                self._take(unpack(kind, payload))
-            if not inbox:
-                continue
+            now_s = time.perf_counter()
+            if not inbox or now_s - looked_s > _LOOK_S:
+                looked_s = now_s
+                for kind, payload in channel.receive(wait=not inbox):
+                    self._take(unpack(kind, payload))
+                if not inbox:
+                    continue
             order = inbox.popleft()
             if order.ticket in self._forgotten:
                 self._forgotten.discard(order.ticket)
@@ -201,7 +216,7 @@ class _Worker:
         self._channel.send(kind, payload, fds)
 
 
-def _announce(place: Place, index: int, dataset: Any, seed: int) -> None:
+def announce(place: Place, index: int, dataset: Any, seed: int) -> None:
     """`torch.utils.data.get_worker_info()` shows the place among all consumers' workers."""
     torch_worker._worker_info = torch_worker.WorkerInfo(
         id=place.consumer_index * place.worker_per_consumer + index,

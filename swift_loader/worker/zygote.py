@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib
 import os
 import pickle
 import selectors
@@ -45,7 +46,10 @@ QUIET_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Fork a worker. Beside it travel the descriptors of `process.Inherited` and the sentinel."""
+    """Fork a worker. Beside it travel the descriptors of `process.Inherited` and the sentinel.
+
+    `module` is the kind of worker: its `main(spawn, inherited)` is the worker's whole life.
+    """
 
     index: int
     place: Place
@@ -53,6 +57,7 @@ class Spawn:
     sys_path: list[str]
     cwd: str
     argv: list[str]
+    module: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +164,10 @@ class _Zygote:
             os.dup2(stderr_write, 2)
             os.close(stderr_write)
             _die_with_parent(parent)
-            raise _ForkedWorker(lambda: process.main(request, process.Inherited(*fds)))
+            inherited = process.Inherited(*fds)
+            raise _ForkedWorker(
+                lambda: importlib.import_module(request.module).main(request, inherited)
+            )
         os.close(stderr_write)
         for fd in fds:
             os.close(fd)

@@ -1,0 +1,464 @@
+"""A link to an endpoint. Role: part of the training process.
+
+Says to the endpoint: `Hello`, `Chunk`, `SetPlan`, `Order`, `Forget`, `AskStacks`, `Bye`.
+
+One link is one session over one connection. When the connection ends the link is `Gone`, and the
+pipeline asks for another one, whose connection ZeroMQ tries to make again and again, ever less
+often, until `Endpoint.give_up_at_s`. So nothing that belongs to an old session can come late.
+
+There is no thread and no clock here. ZeroMQ's own thread sends, receives, beats the heart and
+retries; it makes one of two descriptors readable, for what came in and for what happened to the
+connection. A ZeroMQ socket is not for two threads at once, so every call is under a lock, and none
+of them waits. The descriptor of a socket tells only of what is new, and any call may be the one
+that takes notice; so `receive` reads all there is, and `flush`, if it finds something to read,
+says so on a socket of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zmq
+from numpy.typing import NDArray
+from zmq.utils.monitor import parse_monitor_message
+
+from swift_loader.errors import ConfigError
+from swift_loader.pipeline.link import (
+    Crashed,
+    Event,
+    Gone,
+    MadeBatch,
+    NotMade,
+    Refused,
+    Running,
+    Up,
+)
+from swift_loader.pipeline.sources import Job
+from swift_loader.plan import Plan
+from swift_loader.remote.frames import (
+    CHUNK_BYTES,
+    PROTOCOL,
+    AskStacks,
+    Buffer,
+    Bye,
+    Chunk,
+    Closing,
+    FrameError,
+    Hello,
+    MadeFrame,
+    Message,
+    Order,
+    Ping,
+    Stacks,
+    Welcome,
+    pack,
+    unpack,
+)
+from swift_loader.remote.keys import Keys
+from swift_loader.remote.payloads import map_whole
+from swift_loader.remote.versions import here
+from swift_loader.transport.messages import ErrorReport, Forget, Number, SetPlan
+from swift_loader.worker.faults import report
+
+__all__ = ["Address", "EndpointLink"]
+
+_RETRY_S = 0.1
+_LONGEST_RETRY_S = 2.0
+_LINGER_S = 0.5
+_STACK_WAIT_S = 3.0
+_BROKEN_HANDSHAKES = 3  # one may be an endpoint that ends just then
+_MOST_LOSSES = 10  # without a batch between them
+_LONGEST_ROUND_TRIP_S = 0.5
+_ALIGNED_BYTES = 8
+_EVENTS = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_CONNECT_RETRIED
+    | zmq.EVENT_CLOSED
+    | zmq.EVENT_DISCONNECTED
+)
+
+
+@dataclass
+class Address:
+    """An endpoint as this process sees it, over all links to it.
+
+    `give_up_at_s`: when (by `time.monotonic`) it has been of no use for too long.
+    """
+
+    address: str
+    keys: Keys | None
+    timeout_s: float
+    give_up_at_s: float | None = None
+    losses: int = 0
+
+    def wanted(self) -> None:
+        """From now on it must be of use within `timeout_s`, unless that holds already."""
+        if self.give_up_at_s is None:
+            self.give_up_at_s = time.monotonic() + self.timeout_s
+
+    def lost(self) -> None:
+        """A connection was lost."""
+        self.losses += 1
+        self.wanted()
+
+    def answers(self) -> None:
+        """It takes orders."""
+        self.give_up_at_s = None
+
+    def useful(self) -> None:
+        """It has made a batch."""
+        self.losses = 0
+
+    def is_given_up(self) -> bool:
+        until_s = self.give_up_at_s
+        late = until_s is not None and time.monotonic() >= until_s
+        return late or self.losses > _MOST_LOSSES
+
+
+class FrameParcel:
+    """A batch in the memory that ZeroMQ received it into."""
+
+    __slots__ = ("_data", "_skeleton", "nbytes")
+
+    def __init__(self, skeleton: bytes, data: Buffer) -> None:
+        self._skeleton = skeleton
+        self._data = data
+        self.nbytes = len(data)
+
+    def open(self) -> tuple[bytes, NDArray[np.uint8]]:
+        base: NDArray[np.uint8] = np.frombuffer(self._data, np.uint8)
+        self._data = b""
+        if base.ctypes.data % _ALIGNED_BYTES:  # small: it lies where it happened to be read to
+            base = base.copy()
+        return self._skeleton, base
+
+    def discard(self) -> None:
+        self._data = b""
+
+
+class EndpointLink:
+    """See `swift_loader.pipeline.link.Link`."""
+
+    def __init__(self, worker: int, address: Address, job: Job, payload_sha256: str) -> None:
+        self.worker = worker
+        self.name = f"endpoint {address.address}"
+        self._address = address
+        self._job = job
+        self._capacity = 1
+        self._shaken = False
+        self._welcome = False
+        self._over = False
+        self._broken_handshakes = 0
+        self._trouble = "nothing answers there"
+        self._round_trip_s = 0.0
+        self._asked_at_s = 0.0
+        self._stacks: str | None = None
+        self._early: list[Event] = []  # came while `stack` was waiting
+        self._lock = threading.RLock()
+        self._outbox: list[Buffer] = []
+        self._wake_read, self._wake_write = socket.socketpair()
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
+        address.wanted()
+        self._connect()
+        self._post(self._hello(payload_sha256))
+        self.flush()
+
+    def _connect(self) -> None:
+        address = self._address
+        self._context: zmq.Context[Any] = zmq.Context()
+        sock = self._socket = self._context.socket(zmq.DEALER)
+        sock.setsockopt(zmq.SNDHWM, 0)
+        sock.setsockopt(zmq.RCVHWM, 0)  # bounded by credits, and a full one would stop heartbeats
+        sock.setsockopt(zmq.LINGER, 0)
+        sock.setsockopt(zmq.IPV6, 1)
+        sock.setsockopt(zmq.RECONNECT_IVL, int(_RETRY_S * 1000))
+        sock.setsockopt(zmq.RECONNECT_IVL_MAX, int(_LONGEST_RETRY_S * 1000))
+        life_ms = max(100, int(address.timeout_s * 1000 / 3))
+        sock.setsockopt(zmq.CONNECT_TIMEOUT, life_ms)
+        sock.setsockopt(zmq.HANDSHAKE_IVL, life_ms)
+        sock.setsockopt(zmq.HEARTBEAT_IVL, max(50, min(1000, life_ms // 2)))
+        sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, life_ms)
+        if address.keys is not None:
+            address.keys.secure_client(sock)
+        self._monitor = sock.get_monitor_socket(_EVENTS)
+        try:
+            sock.connect(address.address)
+        except zmq.ZMQError as error:
+            self._disconnect()
+            raise ConfigError(
+                f"remote_workers={address.address!r}: {error.strerror}; give it as tcp://host:port"
+            ) from None
+
+    def _hello(self, payload_sha256: str) -> Hello:
+        place, job = self._job.place, self._job
+        return Hello(
+            PROTOCOL,
+            here(),
+            os.fstat(job.payload_fd).st_size,
+            payload_sha256,
+            place.consumer_index,
+            place.nb_consumer,
+            place.worker_per_consumer,
+            place.seed,
+            self.worker,
+            job.nb_links,
+        )
+
+    def filenos(self) -> Sequence[int]:
+        if self._over:
+            return []
+        return [self._socket.fileno(), self._monitor.fileno(), self._wake_read.fileno()]
+
+    # ---- down
+
+    def set_plan(self, plan_id: int, plan: Plan) -> None:
+        self._post(SetPlan(plan_id, plan))
+
+    def make(self, ticket: int, number: Number, indices: bytes) -> None:
+        self._post(Order(ticket, number, indices))
+
+    def forget(self, tickets: Iterable[int]) -> None:
+        self._post(Forget(frozenset(tickets)))
+
+    def _post(self, message: Message) -> None:
+        with self._lock:
+            self._outbox += pack(message)
+
+    def flush(self) -> None:
+        with self._lock:
+            if self._over or not self._outbox:
+                return
+            frames, self._outbox = self._outbox, []
+            self._socket.send_multipart(frames, zmq.NOBLOCK)
+            if self._socket.poll(0):  # it may have taken notice of what came in: nobody else will
+                self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
+            self._wake_write.send(b"\0")
+
+    # ---- up
+
+    def receive(self) -> list[Event]:
+        with self._lock:
+            events, self._early = self._early, []
+            if not self._over:
+                self._read(events)
+            return events
+
+    def _read(self, events: list[Event]) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_read.recv(4096)
+        while not self._over:
+            try:
+                frames = self._monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            about = parse_monitor_message(frames)
+            self._on_connection(int(about["event"]), int(about["value"]), events)
+        self._read_messages(events)
+
+    def _read_messages(self, events: list[Event]) -> None:
+        while not self._over:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            try:
+                for message in unpack([frame.buffer for frame in frames]):
+                    self._on_message(message, events)
+            except FrameError as error:
+                self._lose(f"{self.name} sent what it must not: {error}", events)
+
+    def _on_message(self, message: Message, events: list[Event]) -> None:
+        match message:
+            case MadeFrame():
+                self._address.useful()
+                parcel = FrameParcel(message.skeleton, message.data)
+                events.append(
+                    MadeBatch(
+                        message.ticket, message.nb_samples, message.times, parcel, message.bad
+                    )
+                )
+            case Welcome(capacity=capacity, need_payload=need):
+                self._welcome = True
+                if self._asked_at_s:
+                    passed_s = time.monotonic() - self._asked_at_s
+                    self._round_trip_s = min(passed_s, _LONGEST_ROUND_TRIP_S)
+                self._capacity = max(1, capacity)
+                events.append(Running(None))
+                if need:
+                    self._send_payload()
+            case Up():
+                self._address.answers()
+                events.append(
+                    Up(
+                        message.nb_samples,
+                        message.dataset_name,
+                        self._capacity,
+                        self._round_trip_s,
+                    )
+                )
+            case NotMade() | Crashed():
+                events.append(message)
+            case Refused(fault=fault):
+                self._refuse(fault, events)
+            case Closing(why=why):
+                if self._welcome:
+                    self._lose(f"{self.name} ended the session: {why}", events)
+                else:
+                    self._refuse(_plainly(f"{self.name} refuses: {why}"), events)
+            case Stacks(text=text):
+                self._stacks = text
+            case Ping():
+                pass
+            case _:
+                raise FrameError(f"a {type(message).__name__}, which is not for here")
+
+    def _send_payload(self) -> None:
+        """All of it, from where it lies: ZeroMQ reads it while it sends."""
+        whole = map_whole(self._job.payload_fd)
+        for offset in range(0, len(whole), CHUNK_BYTES):
+            frames = pack(Chunk(offset, whole[offset : offset + CHUNK_BYTES]))
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        self._wake()
+
+    # ---- the connection
+
+    def _on_connection(self, event: int, value: int, events: list[Event]) -> None:
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._shaken = True
+            self._asked_at_s = time.monotonic()
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            self._refuse(_key_trouble(self.name, "it has another key than remote_key"), events)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            mine = "one" if self._address.keys else "none"
+            self._refuse(
+                _key_trouble(
+                    self.name,
+                    "one side uses a key and the other does not, or no endpoint is there at all: "
+                    f"this side has {mine} (remote_key)",
+                ),
+                events,
+            )
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            self._trouble = "something is there, but it does not answer"
+            self._broken_handshakes += value != errno.EAGAIN  # that one is a timeout
+            if self._broken_handshakes >= _BROKEN_HANDSHAKES:
+                why = "it hangs up, as one with another key does (remote_key)"
+                self._refuse(_key_trouble(self.name, why), events)
+        elif event == zmq.EVENT_DISCONNECTED and self._shaken:
+            self._read_messages(events)  # what it sent before counts
+            if not self._over:
+                self._lose(f"the connection to {self.name} was lost", events)
+        elif self._address.is_given_up():
+            self._lose(f"{self.name} could not be reached: {self._trouble}", events)
+
+    def _lose(self, story: str, events: list[Event]) -> None:
+        self._over = True
+        self._address.lost()
+        if self._address.is_given_up():
+            story += (
+                f"; it was of no use for remote_timeout={self._address.timeout_s:g} s, or in "
+                f"{_MOST_LOSSES} connections"
+            )
+            events.append(Gone(story, None, replace="never"))
+        else:
+            events.append(Gone(story, None, replace="uncounted"))
+
+    def _refuse(self, fault: ErrorReport, events: list[Event]) -> None:
+        self._over = True
+        events.append(Refused(fault))
+
+    # ---- supervision
+
+    def stack(self) -> str:
+        """What the endpoint says of its workers, if it says it soon."""
+        with self._lock:
+            self._stacks = None
+            fds = self.filenos()[:2]  # the third is for whoever calls `receive`
+        self._post(AskStacks())
+        self.flush()
+        poll = select.poll()
+        for fd in fds:
+            poll.register(fd, select.POLLIN)
+        deadline_s = time.monotonic() + _STACK_WAIT_S
+        while True:
+            with self._lock:
+                if not self._over:
+                    self._read(self._early)
+                if self._stacks is not None or self._over:
+                    break
+            remaining_s = deadline_s - time.monotonic()
+            if remaining_s <= 0:
+                break
+            poll.poll(remaining_s * 1000)
+        with self._lock:
+            if self._early:
+                self._wake()
+            silent = f"the endpoint did not say within {_STACK_WAIT_S:g} s where its workers are"
+            return silent if self._stacks is None else self._stacks
+
+    def kill(self, why: str) -> None:
+        """The session ends, and with it its workers; another one begins."""
+        with self._lock:
+            if self._over:
+                return
+            self._say_bye()
+            self._over = True
+            self._early.append(Gone(f"{self.name} {why}", None))
+            self._wake()
+
+    def _say_bye(self) -> None:
+        if self._shaken and not self._over:
+            with contextlib.suppress(zmq.ZMQError):  # it is gone: no need to take leave
+                self._socket.setsockopt(zmq.LINGER, int(_LINGER_S * 1000))
+                self._socket.send_multipart(pack(Bye()), zmq.NOBLOCK)
+
+    def close(self) -> None:
+        with self._lock:
+            self._say_bye()
+            self._over = True
+
+    def wait_closed(self, deadline_s: float) -> None:
+        with self._lock:
+            self._over = True
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._context.closed:
+            return
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close()
+        self._context.term()
+        self._wake_read.close()
+        self._wake_write.close()
+
+
+def sha256_of(payload_fd: int) -> str:
+    """By which the endpoint knows a payload."""
+    return hashlib.sha256(map_whole(payload_fd)).hexdigest()
+
+
+def _plainly(text: str) -> ErrorReport:
+    return report(ConfigError(text), "shaking hands")
+
+
+def _key_trouble(name: str, why: str) -> ErrorReport:
+    return _plainly(f"{name} does not let this process in: {why}")

@@ -1,0 +1,487 @@
+"""An endpoint: workers on this machine for training on others. Role: a process of its own.
+
+One loop, one thread: it waits on the ZeroMQ socket, on all workers' sockets and on its own wake-up
+socket together. Says to training processes: `Welcome`, `Closing`, `Ping`, what their sessions say
+(see `swift_loader.remote.session`), and `Status` to whoever asks.
+
+A training process that is gone is noticed by the connection: ZeroMQ's heartbeats close one that
+shows no life, and a `Ping` that can't be delivered ends the session. So a killed training process
+frees its workers within about a second, one that the network swallowed within `_LIFE_S`.
+
+Who may connect may run code here, by sending a dataset: that is what an endpoint is for. So nobody
+may connect but who holds the key, and that is settled before anything of theirs is decoded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import zmq
+
+from swift_loader.errors import ConfigError, LoaderError
+from swift_loader.pipeline.local import LocalLink
+from swift_loader.remote.frames import (
+    LONGEST_FRAME_BYTES,
+    PROTOCOL,
+    AskStatus,
+    Buffer,
+    Bye,
+    Closing,
+    FrameError,
+    Hello,
+    Message,
+    Ping,
+    Status,
+    Welcome,
+    pack,
+    unpack,
+)
+from swift_loader.remote.gate import DOMAIN, Gate
+from swift_loader.remote.keys import Keys
+from swift_loader.remote.payloads import Payloads
+from swift_loader.remote.session import Session, Worker
+from swift_loader.remote.shares import shares
+from swift_loader.remote.versions import here, what_differs
+from swift_loader.worker.launch import Zygote
+from swift_loader.worker.recipe import Place
+
+__all__ = ["Endpoint", "Options", "check_bind"]
+
+_TICK_S = 1.0
+_LIFE_S = 10.0  # without a sign of life, a connection is taken for dead
+_SHAKE_S = 10.0  # for a peer to prove that it holds the key
+_GRACE_S = 1.0  # for a worker that is let go of
+_LINGER_S = 0.5
+_UNREAD_FRAMES = 4096  # of one training process that does not read; then its session ends
+_TOGETHER_BYTES = 1 << 16  # small answers travel together up to here
+_MESSAGES_A_TURN = 256
+_STATUS_TICKS = 5
+_KEPT = 64  # slots of a worker that the network may be reading; a session bounds itself below
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `swift-loader serve` was told. `keys` None: nobody is kept out."""
+
+    bind: str
+    workers: int
+    keys: Keys | None
+    status_line: bool = False
+
+
+@dataclass(slots=True)
+class _Peer:
+    session: Session
+    outbox: list[Buffer]
+    outbox_bytes: int = 0
+
+
+def check_bind(bind: str, keys: Keys | None, insecure: bool) -> str:
+    """What to warn of, or nothing. Raises `ConfigError` for a bind that would let everybody in."""
+    scheme, _, rest = bind.partition("://")
+    if scheme not in ("tcp", "ipc") or not rest or (scheme == "tcp" and ":" not in rest):
+        raise ConfigError(f"--bind {bind!r}: give it as tcp://address:port (port 0: any free one)")
+    if keys is not None:
+        return ""
+    host = rest.rpartition(":")[0].strip("[]")
+    if scheme == "tcp" and host not in ("127.0.0.1", "localhost", "::1"):
+        if not insecure:
+            raise ConfigError(
+                f"--bind {bind} without --key: whoever can reach this address could run any code "
+                "here as you, and read what is sent. Make a key by `swift-loader keygen FILE`, "
+                "give it to both sides by --key FILE and remote_key=FILE. On a network where "
+                "you trust everybody, --insecure binds all the same"
+            )
+        return "no key: whoever can reach this address can run any code here as you"
+    return (
+        "no key: every user and every process of this machine can run any code here as you; "
+        "--key FILE keeps them out"
+    )
+
+
+class Endpoint:
+    """Serves until SIGTERM or SIGINT. `logger` is told of sessions, `ready` of the address."""
+
+    def __init__(self, options: Options, logger: Any, ready: Callable[[str], None]) -> None:
+        self._options = options
+        self._logger = logger
+        self._ready = ready
+        self._began_s = time.monotonic()
+        self._address = ""
+        self._peers: dict[bytes, _Peer] = {}
+        self._numbers = itertools.count(1)
+        self._payloads = Payloads()
+        self._leaving: list[tuple[float, LocalLink]] = []
+        self._worker_of: dict[int, tuple[bytes, Worker]] = {}  # by descriptor
+        self._watched: dict[Worker, tuple[int, ...]] = {}
+        self._nb_sessions = 0
+        self._nb_kept_out = 0
+        self._kept_out: list[str] = []  # addresses, since the last tick
+        self._nb_ticks = 0
+        self._stopping = ""
+        self._poller = zmq.Poller()
+        self._wake_read, self._wake_write = socket.socketpair()
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
+        self._poller.register(self._wake_read, zmq.POLLIN)
+
+    # ---- the loop
+
+    def serve(self) -> None:
+        """Bind, serve, and free everything. For the main thread: it takes SIGTERM and SIGINT.
+
+        Raises `ConfigError` when the address can't be bound.
+        """
+        options = self._options
+        context: zmq.Context[Any] = zmq.Context()
+        gate = Gate(context, options.keys) if options.keys is not None else None
+        router = self._router = context.socket(zmq.ROUTER)
+        handlers = {
+            number: signal.signal(number, self._on_signal)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        wakeup_before = signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
+        self._zygote = Zygote.acquire()
+        try:
+            self._bind(router)
+            self._poller.register(router, zmq.POLLIN)
+            if gate is not None:
+                self._poller.register(gate.socket, zmq.POLLIN)
+            self._ready(self._address)
+            self._logger.info("serves at {} with {} workers", self._address, options.workers)
+            self._loop(gate)
+            self._logger.info("ends: {}", self._stopping)
+        finally:
+            self._end()
+            router.close(linger=int(_LINGER_S * 1000))
+            if gate is not None:
+                gate.close()
+            context.term()
+            self._zygote.release()
+            signal.set_wakeup_fd(wakeup_before)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            self._wake_read.close()
+            self._wake_write.close()
+
+    def _bind(self, router: zmq.Socket[Any]) -> None:
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        router.setsockopt(zmq.SNDHWM, _UNREAD_FRAMES)
+        router.setsockopt(zmq.RCVHWM, 0)
+        router.setsockopt(zmq.MAXMSGSIZE, LONGEST_FRAME_BYTES)
+        router.setsockopt(zmq.HANDSHAKE_IVL, int(_SHAKE_S * 1000))
+        router.setsockopt(zmq.HEARTBEAT_IVL, int(_TICK_S * 1000))
+        router.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(_LIFE_S * 1000))
+        router.setsockopt(zmq.IPV6, int("[" in self._options.bind))
+        if self._options.keys is not None:
+            self._options.keys.secure_server(router, DOMAIN)
+        try:
+            router.bind(self._options.bind)
+        except zmq.ZMQError as error:
+            raise ConfigError(f"--bind {self._options.bind}: {error.strerror}") from None
+        bound = router.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(bound, bytes)
+        self._address = bound.rstrip(b"\0").decode()
+
+    def _loop(self, gate: Gate | None) -> None:
+        tick_s = time.monotonic() + _TICK_S
+        while not self._stopping:
+            wait_s = max(0.0, tick_s - time.monotonic())
+            for ready, _ in self._poller.poll(int(wait_s * 1000) + 1):
+                if ready is self._router:
+                    self._receive()
+                elif isinstance(ready, int):
+                    self._on_descriptor(ready)
+                elif gate is not None and ready is gate.socket:
+                    self._kept_out += gate.answer()
+            for identity in list(self._peers):
+                self._turn(identity)
+            if time.monotonic() >= tick_s:
+                tick_s = time.monotonic() + _TICK_S
+                self._tick()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = f"{signal.Signals(number).name} came"
+
+    def wake(self) -> None:
+        """Make the loop look at its sessions. From any thread."""
+        with contextlib.suppress(BlockingIOError, OSError):  # full, or the endpoint has ended
+            self._wake_write.send(b"\0")
+
+    def _on_descriptor(self, fd: int) -> None:
+        if fd == self._wake_read.fileno():
+            with contextlib.suppress(BlockingIOError):
+                self._wake_read.recv(4096)
+            return
+        identity, worker = self._worker_of.get(fd, (b"", None))
+        peer = self._peers.get(identity)
+        if worker is None or peer is None or worker not in peer.session.workers:
+            return
+        with self._blaming(identity):
+            peer.session.receive(worker)
+        self._watch(identity, worker)
+
+    def _turn(self, identity: bytes) -> None:
+        """After events: orders go to workers, answers to the network."""
+        peer = self._peers.get(identity)
+        if peer is None:
+            return
+        with self._blaming(identity):
+            peer.session.dispatch()
+        self._flush(identity)
+        if peer.session.state == "over":
+            self._close(identity, "its dataset could not be built")
+
+    def _tick(self) -> None:
+        """Once a second: who is still there, who needs how many workers."""
+        for identity in list(self._peers):
+            self._say(identity, Ping())
+            self._flush(identity)
+        self._share_out()
+        now_s = time.monotonic()
+        for until_s, link in self._leaving:
+            if now_s >= until_s:
+                link.wait_closed(now_s)
+        self._leaving = [(until_s, link) for until_s, link in self._leaving if now_s < until_s]
+        if self._kept_out:
+            self._nb_kept_out += len(self._kept_out)
+            self._logger.warning("kept out {}: another key", ", ".join(sorted(set(self._kept_out))))
+            self._kept_out.clear()
+        self._nb_ticks += 1
+        if self._options.status_line and self._nb_ticks % _STATUS_TICKS == 0:
+            self._logger.info(_line(self.facts()))
+
+    # ---- training processes
+
+    def _receive(self) -> None:
+        for _ in range(_MESSAGES_A_TURN):
+            try:
+                identity, *frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            peer = identity.bytes
+            with self._blaming(peer):
+                for message in unpack([frame.buffer for frame in frames]):
+                    self._take(peer, message)
+
+    def _take(self, identity: bytes, message: Message) -> None:
+        peer = self._peers.get(identity)
+        if isinstance(message, AskStatus):
+            self._send(identity, pack(Status(self.facts())))
+        elif peer is None:
+            if not isinstance(message, Hello):
+                raise FrameError(f"a {type(message).__name__} without a session")
+            try:
+                self._open(identity, message)
+            except FrameError as error:
+                self._logger.warning("a session is refused: {}", error)
+                raise
+        elif isinstance(message, Bye):
+            self._close(identity, "the training process said so")
+        else:
+            before = peer.session.state
+            peer.session.take(message)
+            if peer.session.state != before:
+                self._share_out()
+
+    def _open(self, identity: bytes, hello: Hello) -> None:
+        if hello.protocol != PROTOCOL:
+            raise FrameError(
+                f"it speaks version {hello.protocol} of the protocol, this endpoint {PROTOCOL}: "
+                "install the same swift_loader on both sides"
+            )
+        differs = what_differs(here(), hello.versions)
+        if differs:
+            raise FrameError(f"{differs}: these don't work together, install the same on both")
+        if not (0 <= hello.consumer_index < hello.nb_consumer and hello.worker_step > 0):
+            raise FrameError("a consumer that there is not")
+        session = Session(
+            next(self._numbers),
+            hello,
+            self._payloads,
+            self._options.workers,
+            self._fork,
+            lambda message: self._say(identity, message),
+            self.wake,
+        )
+        self._peers[identity] = _Peer(session, [])
+        self._nb_sessions += 1
+        self._logger.info(
+            "session {} begins: consumer {} of {}, a dataset of {:,} bytes{}",
+            session.number,
+            hello.consumer_index,
+            hello.nb_consumer,
+            hello.payload_bytes,
+            "" if session.state == "arriving" else ", which is here already",
+        )
+        welcome = Welcome(session.number, self._options.workers, session.state == "arriving")
+        self._say(identity, welcome)
+        self._flush(identity)  # before the workers start: it times the way
+        self._share_out()
+
+    def _blaming(self, identity: bytes) -> _Blaming:
+        return _Blaming(self, identity)
+
+    def expel(self, identity: bytes, error: LoaderError) -> None:
+        """A peer did what it must not, or its session can't go on: say so and end the session."""
+        if identity in self._peers:
+            self._logger.warning("a session is ended: {}", error)
+            self._say(identity, Closing(str(error)))
+            self._flush(identity)
+            self._close(identity, str(error))
+        else:
+            self._send(identity, pack(Closing(str(error))))
+
+    def _close(self, identity: bytes, why: str) -> None:
+        peer = self._peers.pop(identity, None)
+        if peer is None:
+            return
+        for worker in peer.session.workers:
+            self._unwatch(worker)
+        self._let_go(peer.session.close())
+        self._logger.info(
+            "session {} ends after {:,} batches: {}", peer.session.number, peer.session.nb_made, why
+        )
+        self._share_out()
+
+    # ---- sending
+
+    def _say(self, identity: bytes, message: Message) -> None:
+        peer = self._peers.get(identity)
+        if peer is None:
+            return
+        frames = pack(message)
+        peer.outbox += frames
+        peer.outbox_bytes += sum(map(len, frames))
+        if peer.outbox_bytes > _TOGETHER_BYTES:
+            self._flush(identity)
+
+    def _flush(self, identity: bytes) -> None:
+        peer = self._peers.get(identity)
+        if peer is None or not peer.outbox:
+            return
+        frames, peer.outbox, peer.outbox_bytes = peer.outbox, [], 0
+        why = self._send(identity, frames)
+        if why:
+            self._close(identity, why)
+
+    def _send(self, identity: bytes, frames: list[Buffer]) -> str:
+        """Hand `frames` to ZeroMQ, large ones as they lie. Returns why it can't be done, or ""."""
+        try:
+            self._router.send_multipart([identity, *frames], zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return "the training process does not read"
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return "the training process is gone"
+        return ""
+
+    # ---- workers
+
+    def _fork(self, number: int, place: Place, payload_fd: int) -> LocalLink:
+        return LocalLink(self._zygote, number, place, payload_fd, _KEPT)
+
+    def _share_out(self) -> None:
+        sessions = {peer.session.number: peer.session for peer in self._peers.values()}
+        needs = {number: session.needy for number, session in sessions.items()}
+        shared = shares(needs, self._options.workers)
+        for identity, peer in list(self._peers.items()):
+            session = peer.session
+            before = list(session.workers)
+            with self._blaming(identity):
+                self._let_go(session.resize(shared[session.number]))
+            for worker in before:
+                if worker not in session.workers:
+                    self._unwatch(worker)
+            for worker in session.workers:
+                if worker not in self._watched:
+                    self._watch(identity, worker)
+
+    def _let_go(self, links: list[LocalLink]) -> None:
+        for link in links:
+            link.close()
+            self._leaving.append((time.monotonic() + _GRACE_S, link))
+
+    def _watch(self, identity: bytes, worker: Worker) -> None:
+        peer = self._peers.get(identity)
+        wanted = tuple(worker.link.filenos()) if peer and worker in peer.session.workers else ()
+        if self._watched.get(worker, ()) == wanted:
+            return
+        self._unwatch(worker)
+        for fd in wanted:
+            self._poller.register(fd, zmq.POLLIN)
+            self._worker_of[fd] = identity, worker
+        if wanted:
+            self._watched[worker] = wanted
+        else:
+            self._share_out()  # one died: it is replaced if it is still needed
+
+    def _unwatch(self, worker: Worker) -> None:
+        for fd in self._watched.pop(worker, ()):
+            if self._worker_of.get(fd, (b"", None))[1] is worker:
+                del self._worker_of[fd]
+                self._poller.unregister(fd)
+
+    # ---- for a reader
+
+    def facts(self) -> dict[str, Any]:
+        """What `swift-loader status` shows."""
+        sessions = [peer.session for peer in self._peers.values()]
+        return {
+            "address": self._address,
+            "secured": self._options.keys is not None,
+            "uptime_s": round(time.monotonic() - self._began_s, 1),
+            "workers": self._options.workers,
+            "workers_running": sum(len(session.workers) for session in sessions),
+            "sessions_so_far": self._nb_sessions,
+            "kept_out": self._nb_kept_out,
+            "datasets_bytes": self._payloads.nbytes,
+            "sessions": [session.facts() for session in sessions],
+            "versions": here(),
+        }
+
+    # ---- the end
+
+    def _end(self) -> None:
+        for identity in list(self._peers):
+            self._say(identity, Closing("the endpoint was shut down"))
+            self._flush(identity)
+            self._close(identity, "the endpoint ends")
+        deadline_s = time.monotonic() + _GRACE_S
+        for _, link in self._leaving:
+            link.wait_closed(deadline_s)
+        self._leaving.clear()
+
+
+class _Blaming:
+    """What goes wrong inside is one peer's doing: the others don't notice."""
+
+    def __init__(self, endpoint: Endpoint, identity: bytes) -> None:
+        self._endpoint = endpoint
+        self._identity = identity
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, LoaderError):
+            return False
+        self._endpoint.expel(self._identity, error)
+        return True
+
+
+def _line(facts: dict[str, Any]) -> str:
+    made = sum(session["batches"] for session in facts["sessions"])
+    return (
+        f"{len(facts['sessions'])} sessions, {facts['workers_running']} of {facts['workers']} "
+        f"workers, {made:,} batches in running sessions"
+    )

@@ -1,0 +1,327 @@
+"""One session of an endpoint: a training process's dataset, its workers and its orders.
+
+Role: part of the endpoint. Says to the training process: `Up`, `Refused`, `MadeFrame`, `NotMade`,
+`Crashed`, `Stacks`. Drives its workers by the same links as a training process does.
+
+An order waits here until a worker has room for it, so that what one worker sits on can be made by
+another, and until the network has taken what was made before: a training process that does not
+read makes nothing grow.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from swift_loader.pipeline.link import (
+    Crashed,
+    Event,
+    Gone,
+    MadeBatch,
+    NotMade,
+    Refused,
+    Running,
+    Up,
+)
+from swift_loader.pipeline.local import LocalLink
+from swift_loader.plan import Plan
+from swift_loader.remote.frames import (
+    AskStacks,
+    Chunk,
+    FrameError,
+    Hello,
+    MadeFrame,
+    Message,
+    Order,
+    Stacks,
+)
+from swift_loader.remote.payloads import HeldPayload, Payloads
+from swift_loader.transport.messages import Forget, SetPlan
+from swift_loader.worker.recipe import Place
+
+__all__ = ["Session", "Worker"]
+
+_MOST_ORDERS = 1 << 16  # a training process has as many as its credits, some tens
+_MOST_PLANS = 1 << 10
+_MOST_CRASHES = 100  # without a batch between them
+_NEEDY_FOR_S = 5.0  # a session that was busy so recently keeps its share: epochs have gaps
+_AHEAD_S = 0.004  # of work that lies with a worker, see `swift_loader.pipeline.dispatch`
+_DEEPEST = 32
+
+Fork = Callable[[int, Place, int], LocalLink]
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A worker of this session. One that is `leaving` gets no orders and ends when it has none."""
+
+    link: LocalLink
+    up: bool = False
+    leaving: bool = False
+    pace_s: float = 0.0
+    orders: dict[int, Order] = field(default_factory=dict)
+
+    @property
+    def depth(self) -> int:
+        if not self.pace_s:
+            return 2
+        return min(_DEEPEST, max(2, 1 + int(_AHEAD_S / self.pace_s)))
+
+
+class Session:
+    """See the module's text. `say` sends, `fork` starts a worker, `wake` stirs the loop."""
+
+    def __init__(
+        self,
+        number: int,
+        hello: Hello,
+        payloads: Payloads,
+        capacity: int,
+        fork: Fork,
+        say: Callable[[Message], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self.number = number
+        self.hello = hello
+        self.workers: list[Worker] = []
+        self.state: Literal["arriving", "starting", "up", "over"] = "arriving"
+        self.dataset_name = ""
+        self.nb_made = 0
+        self.nb_bytes = 0
+        self._capacity = capacity
+        self._fork = fork
+        self._say = say
+        self._wake = wake
+        self._payloads = payloads
+        self._payload: HeldPayload | None = payloads.open(hello.payload_bytes, hello.payload_sha256)
+        if self._payload.complete:
+            self.state = "starting"
+        self._place = Place(
+            hello.consumer_index, hello.nb_consumer, hello.worker_per_consumer, hello.seed, None
+        )
+        self._nb_samples: int | None = None
+        self._nb_forked = 0
+        self._crashes = 0
+        self._busy_at_s = time.monotonic()
+        self._plans: dict[int, Plan] = {}
+        self._waiting: deque[Order] = deque()
+        self._tickets: set[int] = set()  # unanswered
+        self._sending: dict[int, weakref.ref[Any]] = {}  # memory that the network still reads
+        self._sent: deque[weakref.ref[Any]] = deque()
+        self._stalled = False
+
+    # ---- what the training process says
+
+    def take(self, message: Message) -> None:
+        """Raises `FrameError` when it is not for a session, or not for this one now."""
+        match message:
+            case Order():
+                self._order(message)
+            case Forget(tickets=tickets):
+                self._forget(tickets)
+            case SetPlan(plan_id=plan_id, plan=plan):
+                if len(self._plans) >= _MOST_PLANS:
+                    raise FrameError("too many plans")
+                self._plans[plan_id] = plan
+                for worker in self.workers:
+                    if worker.up:
+                        worker.link.set_plan(plan_id, plan)
+                        worker.link.flush()
+            case Chunk():
+                if self._payload is None or self._payload.complete:
+                    raise FrameError("a chunk of a dataset that is complete")
+                if self._payload.add(message):
+                    self._payload = self._payloads.share(self._payload)
+                    self.state = "starting"
+            case AskStacks():
+                self._say(Stacks(self._stacks()))
+            case _:
+                raise FrameError(f"a {type(message).__name__}, which is not for a session")
+
+    def _order(self, order: Order) -> None:
+        if self.state != "up" or order.number.plan_id not in self._plans:
+            raise FrameError("an order before its plan")
+        if order.ticket in self._tickets or len(self._tickets) >= _MOST_ORDERS:
+            raise FrameError("an order too many")
+        self._tickets.add(order.ticket)
+        self._waiting.append(order)
+
+    def _forget(self, tickets: frozenset[int]) -> None:
+        keep: deque[Order] = deque()
+        for order in self._waiting:
+            if order.ticket in tickets:
+                self._answer(NotMade(order.ticket, None))
+            else:
+                keep.append(order)
+        self._waiting = keep
+        for worker in self.workers:
+            held = tickets & worker.orders.keys()
+            if held:
+                worker.link.forget(held)
+                worker.link.flush()
+
+    def _stacks(self) -> str:
+        told = [f"{w.link.name} there: {w.link.stack()}" for w in self.workers if w.orders]
+        return "\n\n".join(told) or f"none of its {len(self.workers)} workers has an order"
+
+    # ---- how many workers
+
+    @property
+    def needy(self) -> bool:
+        """It has work, or had some just now."""
+        if self._tickets or self.state == "starting":
+            self._busy_at_s = time.monotonic()
+        return time.monotonic() < self._busy_at_s + _NEEDY_FOR_S
+
+    def resize(self, share: int) -> list[LocalLink]:
+        """Have `share` workers. Returns the links of those that are let go of."""
+        if self.state not in ("starting", "up"):
+            return []
+        for worker in self.workers[:share]:
+            worker.leaving = False
+        for worker in self.workers[share:]:
+            worker.leaving = True
+        while len(self.workers) < share:
+            self._start_worker()
+        gone = [worker for worker in self.workers if worker.leaving and not worker.orders]
+        for worker in gone:
+            self.workers.remove(worker)
+        return [worker.link for worker in gone]
+
+    def _start_worker(self) -> None:
+        assert self._payload is not None
+        number = self.hello.first_worker + self._nb_forked * self.hello.worker_step
+        self._nb_forked += 1
+        self.workers.append(Worker(self._fork(number, self._place, self._payload.fd)))
+
+    # ---- what the workers say
+
+    def receive(self, worker: Worker) -> None:
+        """Take what `worker` has sent."""
+        for event in worker.link.receive():
+            self._on_event(worker, event)
+
+    def _on_event(self, worker: Worker, event: Event) -> None:
+        match event:
+            case MadeBatch():
+                self._on_made(worker, event)
+            case NotMade(ticket=ticket):
+                del worker.orders[ticket]
+                self._answer(event)
+            case Up():
+                self._on_up(worker, event)
+            case Refused():
+                self.state = "over"
+                self._say(event)
+            case Gone():
+                self._on_gone(worker, event)
+            case Running() | Crashed():
+                pass
+
+    def _on_made(self, worker: Worker, made: MadeBatch) -> None:
+        del worker.orders[made.ticket]
+        times = made.times
+        worker.pace_s = max(1e-6, sum(times))
+        self._crashes = 0
+        skeleton, base = made.parcel.open()
+        memory = weakref.ref(base, self._on_sent)
+        self._sending[id(memory)] = memory
+        self.nb_made += 1
+        self.nb_bytes += base.nbytes
+        self._answer(MadeFrame(made.ticket, made.nb_samples, times, skeleton, made.bad, base.data))
+
+    def _on_sent(self, memory: weakref.ref[Any]) -> None:
+        """Runs wherever the last reference to a sent batch goes; so it does next to nothing."""
+        self._sent.append(memory)
+        if self._stalled:
+            self._wake()
+
+    def _answer(self, message: MadeFrame | NotMade | Crashed) -> None:
+        if message.ticket is not None:
+            self._tickets.discard(message.ticket)
+        self._say(message)
+
+    def _on_up(self, worker: Worker, up: Up) -> None:
+        worker.up = True
+        for plan_id, plan in self._plans.items():
+            worker.link.set_plan(plan_id, plan)
+        worker.link.flush()
+        if self.state == "starting":
+            self.state = "up"
+            self._nb_samples, self.dataset_name = up.nb_samples, up.dataset_name
+            self._say(Up(up.nb_samples, up.dataset_name, self._capacity))
+        elif up.nb_samples != self._nb_samples:
+            raise FrameError(
+                f"its dataset has {up.nb_samples} samples in one worker and {self._nb_samples} in "
+                "another"
+            )
+
+    def _on_gone(self, worker: Worker, gone: Gone) -> None:
+        self.workers.remove(worker)
+        worker.link.wait_closed(time.monotonic())
+        at = worker.orders.pop(gone.ticket, None) if gone.ticket is not None else None
+        self._waiting.extendleft(reversed(worker.orders.values()))
+        self._answer(Crashed(gone.story, at.ticket if at else None, gone.sample))
+        self._crashes += 1
+        if self._crashes > _MOST_CRASHES:
+            raise FrameError(f"{self._crashes} workers died and made nothing; {gone.story}")
+
+    # ---- orders to workers
+
+    def dispatch(self) -> None:
+        """Give out what waits, as far as workers and the network have room."""
+        if not self._waiting:
+            return
+        self._stalled = True  # before looking, so that no wake-up falls between
+        while self._sent:
+            del self._sending[id(self._sent.popleft())]
+        if len(self._sending) > 4 + 2 * len(self.workers):
+            return
+        self._stalled = False
+        told: set[Worker] = set()
+        while self._waiting:
+            worker = self._least_loaded()
+            if worker is None:
+                break
+            order = self._waiting.popleft()
+            worker.orders[order.ticket] = order
+            worker.link.make(order.ticket, order.number, order.indices)
+            told.add(worker)
+        for worker in told:
+            worker.link.flush()
+
+    def _least_loaded(self) -> Worker | None:
+        free = [w for w in self.workers if w.up and not w.leaving and len(w.orders) < w.depth]
+        return min(free, key=lambda w: len(w.orders), default=None)
+
+    # ---- the end
+
+    def close(self) -> list[LocalLink]:
+        """Free everything; returns the links that are let go of."""
+        self.state = "over"
+        if self._payload is not None:
+            self._payloads.release(self._payload)
+            self._payload = None
+        links = [worker.link for worker in self.workers]
+        self.workers.clear()
+        self._waiting.clear()
+        return links
+
+    def facts(self) -> dict[str, Any]:
+        """For `swift-loader status`."""
+        return {
+            "session": self.number,
+            "consumer": self.hello.consumer_index,
+            "nb_consumer": self.hello.nb_consumer,
+            "dataset": self.dataset_name,
+            "state": self.state,
+            "workers": len(self.workers),
+            "orders_waiting": len(self._waiting),
+            "orders_with_workers": sum(len(worker.orders) for worker in self.workers),
+            "batches": self.nb_made,
+            "bytes": self.nb_bytes,
+        }

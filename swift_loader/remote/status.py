@@ -1,0 +1,40 @@
+"""Asking an endpoint what it is doing. Says `AskStatus`; the answer is `Status`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zmq
+
+from swift_loader.errors import WorkerError
+from swift_loader.remote.frames import AskStatus, FrameError, Status, pack, unpack
+from swift_loader.remote.keys import Keys
+
+__all__ = ["ask_status"]
+
+
+def ask_status(address: str, keys: Keys | None, timeout_s: float = 5.0) -> dict[str, Any]:
+    """What the endpoint at `address` says of itself: sessions, workers, batches, versions.
+
+    Raises `WorkerError` when it does not answer within `timeout_s` seconds.
+    """
+    context: zmq.Context[Any] = zmq.Context()
+    try:
+        asking = context.socket(zmq.DEALER)
+        asking.linger = 0
+        if keys is not None:
+            keys.secure_client(asking)
+        asking.connect(address)
+        asking.send_multipart(pack(AskStatus()))
+        if not asking.poll(int(timeout_s * 1000)):
+            key = f"key {keys.fingerprint}" if keys else "no key"
+            raise WorkerError(
+                f"{address} did not answer within {timeout_s:g} s: no endpoint is there, or it "
+                f"does not use the key that was given ({key})"
+            )
+        for message in unpack([frame.buffer for frame in asking.recv_multipart(copy=False)]):
+            if isinstance(message, Status):
+                return message.facts
+        raise FrameError(f"{address} answered something else")
+    finally:
+        context.destroy(linger=0)

@@ -286,16 +286,17 @@ class DataLoader2(Generic[T_co]):
         )
 
     def __len__(self) -> int:
-        """How many items an epoch yields, where this process runs the whole graph.
+        """How many items an epoch yields. `TypeError` where that is not known.
 
-        `TypeError` otherwise, and where the graph has no length.
+        Known where the graph has a length and is not shared with other ranks.
         """
         datapipe = self._datapipe_before_reading_service_adapt
-        if isinstance(self._executor, InProcessReadingService) and datapipe is not None:
-            return len(datapipe)
-        raise TypeError(
-            f"{type(self).__name__} has no length where ranks or workers share the graph"
-        )
+        length_of = getattr(self._executor, "length_of", None)
+        if length_of is None or datapipe is None:
+            raise TypeError(
+                f"{type(self._executor).__name__} does not know how many items it yields"
+            )
+        return int(length_of(datapipe))
 
     def __bool__(self) -> bool:
         return True

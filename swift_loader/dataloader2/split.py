@@ -29,6 +29,7 @@ from swift_loader.dataloader2.graph import (
     replace_dp,
     traverse_dps,
 )
+from swift_loader.dataloader2.iter.flow import LengthSetter
 from swift_loader.dataloader2.iter.sharding import SHARDING_PRIORITIES
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Split",
     "apply_worker_sharding",
     "dispatching_pipe",
+    "length_over_workers",
     "non_dispatching_branches",
     "replicable_pipe",
     "split_for_workers",
@@ -173,3 +175,27 @@ def apply_worker_sharding(datapipe: DataPipe, nb_worker: int, worker_index: int)
         sharded = sharded or any(is_sharding(dp) for dp in list_dps(traverse_dps(branch)))
         apply_sharding(branch, nb_worker, worker_index, SHARDING_PRIORITIES.MULTIPROCESSING)
     return sharded
+
+
+def length_over_workers(split: Split, nb_worker: int, whole: bool = False) -> int | None:
+    """How many items all workers together yield in an epoch; `None` where that is not known.
+
+    `whole`: how many the kept part makes of them. Applies the shards to the copy that is given.
+    """
+    if split.dispatched is not None:
+        return None
+    length = 0
+    try:
+        for worker in range(nb_worker):
+            apply_worker_sharding(split.replicated, nb_worker, worker)
+            length += len(split.replicated)
+        if whole and split.kept is not None:
+            graph = traverse_dps(split.kept)
+            (placeholder,) = (dp for dp in list_dps(graph) if isinstance(dp, Placeholder))
+            ((kept, _),) = replace_dp(
+                graph, placeholder, LengthSetter(placeholder, length)
+            ).values()
+            length = len(kept)
+    except (TypeError, NotImplementedError):
+        return None
+    return length

@@ -9,12 +9,18 @@ from swift_loader.dataloader2.reading_service.interface import (
     ReadingServiceInterface,
     WorkerInfo,
 )
+from swift_loader.dataloader2.reading_service.multiprocess import (
+    MultiProcessingReadingService,
+    PrototypeMultiProcessingReadingService,
+)
 from swift_loader.dataloader2.reading_service.sequential import SequentialReadingService
 
 __all__ = [
     "CheckpointableReadingServiceInterface",
     "DistributedReadingService",
     "InProcessReadingService",
+    "MultiProcessingReadingService",
+    "PrototypeMultiProcessingReadingService",
     "ReadingServiceInterface",
     "SequentialReadingService",
     "WorkerInfo",

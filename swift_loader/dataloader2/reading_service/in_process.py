@@ -48,6 +48,10 @@ class InProcessReadingService(RunsItsPipes, ReadingServiceInterface):
         datapipe = Prefetcher(datapipe, self.prefetch_cnt) if self.prefetch_cnt > 0 else datapipe
         return self._watch(datapipe)
 
+    def length_of(self, datapipe: DataPipe) -> int:
+        """How many items an epoch over `datapipe` yields. `TypeError` where that is not known."""
+        return len(datapipe)
+
     def initialize_iteration(
         self, seed_generator: SeedGenerator, iter_reset_fn: IterResetFn | None = None
     ) -> IterResetFn | None:

@@ -1,0 +1,87 @@
+"""The two kinds of port: to a process that was started here, and to the dispatching process.
+
+Role: part of the training process (`PipeLink`), part of a worker (`DispatchPort`). Both send
+`Give`; a `PipeLink` also sends `Begin` and `Connect`.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from swift_loader.dataloader2.workers.wire import Begin, Connect, Give, hear, post_give, tell
+from swift_loader.pipeline.link import Event, MadeBatch, NotMade
+from swift_loader.pipeline.local import LocalLink, SlotParcel
+from swift_loader.transport.channel import Channel, ChannelClosedError
+from swift_loader.transport.messages import Failed, Made, Skipped
+from swift_loader.transport.slots import LeasedSlots
+from swift_loader.worker.launch import Zygote
+from swift_loader.worker.recipe import Place
+
+__all__ = ["MAX_KEPT_CHUNKS", "DispatchPort", "PipeLink"]
+
+_MODULE = "swift_loader.dataloader2.workers.process"
+# Chunks that the consumer may keep without their being copied out of shared memory.
+MAX_KEPT_CHUNKS = 64
+
+
+class PipeLink(LocalLink):
+    """A link to a pipe worker or to a dispatching process: its life is `workers.process.main`."""
+
+    def __init__(
+        self, zygote: Zygote, worker: int, place: Place, payload_fd: int, name: str
+    ) -> None:
+        super().__init__(zygote, worker, place, payload_fd, MAX_KEPT_CHUNKS, module=_MODULE)
+        self.name = name
+
+    def give(self, ticket: int, epoch: int, nb_item: int) -> None:
+        """See `Port`."""
+        slot = self._slots.take()
+        self._slot_of[ticket] = slot
+        post_give(self._process.channel, Give(ticket, epoch, nb_item, slot))
+
+    def begin(self, begin: Begin) -> None:
+        """Tell the process of an epoch. Of one that is gone, its sentinel tells."""
+        self._tell(begin)
+
+    def connect(self, worker: int, end: socket.socket) -> None:
+        """Hand one end of the line between a worker and the dispatching process over."""
+        self._tell(Connect(worker), end)
+
+    def _tell(self, message: Begin | Connect, *ends: socket.socket) -> None:
+        try:
+            tell(self._process.channel, message, [end.fileno() for end in ends])
+        except ChannelClosedError:
+            self._channel_open = False
+
+
+class DispatchPort:
+    """A worker's port to the dispatching process, over a socket that was handed to it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._slots = LeasedSlots(MAX_KEPT_CHUNKS)
+        self._slot_of: dict[int, int] = {}
+
+    def give(self, ticket: int, epoch: int, nb_item: int) -> None:
+        """See `Port`."""
+        slot = self._slots.take()
+        self._slot_of[ticket] = slot
+        post_give(self._channel, Give(ticket, epoch, nb_item, slot))
+
+    def flush(self) -> None:
+        """See `Port`."""
+        self._channel.flush()
+
+    def receive(self) -> list[Event]:
+        """Wait for answers. Raises `ChannelClosedError` when the dispatching process is gone."""
+        return [self._event(hear(*frame)) for frame in self._channel.receive(wait=True)]
+
+    def _event(self, message: Made | Failed | Skipped) -> Event:
+        slot = self._slot_of.pop(message.ticket)
+        if isinstance(message, Made):
+            if message.slot_bytes:
+                self._slots.replace(slot, self._channel.take_fd(), message.slot_bytes)
+            parcel = SlotParcel(self._slots, slot, message)
+            return MadeBatch(message.ticket, message.nb_samples, message.times, parcel)
+        self._slots.give_back(slot)
+        return NotMade(message.ticket, message.report if isinstance(message, Failed) else None)

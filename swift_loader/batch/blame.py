@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from types import FunctionType, MethodType
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -93,9 +93,10 @@ def _children(obj: Any) -> Iterator[tuple[str, Any]]:
 
 def _captured(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """The variables that a function takes along from around it."""
-    names = function.__code__.co_freevars
-    for name, cell in zip(names, function.__closure__ or (), strict=True):
-        yield f" (its variable {name!r})", cell.cell_contents
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    for name, cell in cells:
+        if cell != CellType():  # not yet filled
+            yield f" (its variable {name!r})", cell.cell_contents
     for name in function.__code__.co_names:
         if name in function.__globals__:
             yield f" (its global {name!r})", function.__globals__[name]

@@ -1,20 +1,38 @@
-"""How a class that can't be imported elsewhere is taken apart and put together again.
+"""How classes and functions that can't be imported elsewhere are taken apart and put together.
 
-`dill` does functions well, and classes less so (it loses the bases of a subclass of a generic one,
-such as `torch.utils.data.Dataset`, and can't do enumerations). A class travels as an empty one
-that is made and remembered first; its attributes follow, and may speak of it.
+Each is made empty and remembered first; what it holds follows, and may speak of it. A function
+takes along of its module's globals those that it uses, and shares them with the other functions of
+that module. (This is cloudpickle's way. `dill`, which is asked about what is left, is written in
+Python throughout, loses the bases of a subclass of a generic class, such as
+`torch.utils.data.Dataset`, and knows neither enumerations nor closures that hold themselves.)
 """
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import dataclasses
+import dis
+import importlib
+import marshal
+import sys
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum, EnumMeta
-from functools import cached_property
-from types import FunctionType, MemberDescriptorType
+from functools import cached_property, lru_cache
+from types import (
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    ModuleType,
+)
 from typing import Any, TypeVar, cast
 
-__all__ = ["reduce"]
+from swift_loader.batch.identity import is_importable
+
+__all__ = ["ByValue"]
 
 Reduced = tuple[Any, ...]
 
@@ -24,23 +42,202 @@ _IN_BODY = ("__module__", "__qualname__", "__doc__", "__slots__", "__orig_bases_
 _MADE_BY_TYPE = {"__dict__", "__weakref__", "_abc_impl", *_IN_BODY}
 _MADE_BY_CLASS_STATEMENT = 1 << 9  # the interpreter's flag for types on its heap
 _MADE_BY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
+#: what an enumeration holds beside its members; the rest its metaclass makes
+_METHODS = (FunctionType, property, classmethod, staticmethod, cached_property)
+_GLOBAL_NAMES = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"} | {
+    *("STORE_GLOBAL", "DELETE_GLOBAL")
+}
+_Cached = type(lru_cache(len))
+#: objects of dataclasses that are compared by `is`
+_MARKS = {
+    id(mark): name
+    for name, mark in vars(dataclasses).items()
+    if name in ("MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY") or name.startswith("_FIELD")
+}
 
 
-def reduce(obj: Any) -> Reduced | None:
-    """How to pickle by value `obj`, a class or part of one; None if there is nothing to know."""
-    if isinstance(obj, EnumMeta) and obj.__members__:
-        return _reduce_enum(obj)
-    if isinstance(obj, type):
-        if not obj.__flags__ & _MADE_BY_CLASS_STATEMENT:
-            return None  # a type of the interpreter's that has no place to import it from
-        is_named = obj.__bases__ == (tuple,) and hasattr(obj, "_field_defaults")
-        return _reduce_named_tuple(obj) if is_named else _reduce_class(obj)
-    if type(obj) is TypeVar and obj.__module__ == "__main__":
-        made_of = obj.__name__, obj.__constraints__, obj.__bound__
-        return make_typevar, (*made_of, obj.__covariant__, obj.__contravariant__)
-    if type(obj) is cached_property:  # holds a lock in Python up to 3.11
-        return make_cached_property, (obj.func, obj.attrname)
-    return None
+class ByValue:
+    """Reduces what can't be imported elsewhere, for one pickle.
+
+    Attributes:
+        classes: those that were taken apart.
+    """
+
+    def __init__(self) -> None:
+        self.classes: list[type] = []
+        self._globals_of: dict[int, _Globals] = {}
+
+    def reduce(self, obj: Any) -> Any:
+        """How to pickle `obj`; `NotImplemented` if the pickler knows best."""
+        reduce = _REDUCERS.get(type(obj))
+        if reduce is not None:
+            return reduce(obj)
+        if type(obj) is FunctionType:
+            return NotImplemented if is_importable(obj) else self._reduce_function(obj)
+        if isinstance(obj, type):
+            if is_importable(obj) or not obj.__flags__ & _MADE_BY_CLASS_STATEMENT:
+                return NotImplemented
+            self.classes.append(obj)
+            return _reduce_type(obj)
+        if id(obj) in _MARKS:
+            return mark_of_dataclasses, (_MARKS[id(obj)],)
+        return NotImplemented
+
+    def _reduce_function(self, function: FunctionType) -> Reduced:
+        names = set(_global_names(function.__code__))
+        used = {name: function.__globals__[name] for name in names & function.__globals__.keys()}
+        cells = function.__closure__ or ()
+        filled = [(cell, cell.cell_contents) for cell in cells if cell != CellType()]
+        attributes = {
+            "__defaults__": function.__defaults__,
+            "__kwdefaults__": function.__kwdefaults__,
+            "__doc__": function.__doc__,
+            "__module__": function.__module__,
+            "__qualname__": function.__qualname__,
+            **vars(function),
+        }
+        with contextlib.suppress(NameError):  # evaluated now, since Python 3.14
+            attributes["__annotations__"] = function.__annotations__
+        modules = list(_submodules(used.values(), function.__code__))
+        shared = self._globals_of.get(id(function.__globals__))
+        if shared is None:
+            shared = _Globals(function.__globals__)
+            self._globals_of[id(function.__globals__)] = shared
+        made = make_function, (function.__code__, shared, function.__name__, cells)
+        return (*made, (used, filled, attributes, modules), None, None, finish_function)
+
+
+class _Globals:
+    """Stands for the globals of a module of which functions travel."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self._namespace = namespace  # kept, so that no other gets its id
+
+    def __reduce__(self) -> Reduced:
+        return make_globals, (self._namespace.get("__name__"),)
+
+
+def make_globals(name: str | None) -> dict[str, Any]:
+    """The globals of a module before any function has put there what it uses."""
+    return {"__name__": name, "__builtins__": builtins}
+
+
+def make_function(
+    code: CodeType, namespace: dict[str, Any], name: str, cells: tuple[CellType, ...]
+) -> FunctionType:
+    """A function without what it refers to."""
+    return FunctionType(code, namespace, name, None, cells)
+
+
+def finish_function(function: FunctionType, rest: tuple[Any, ...]) -> None:
+    """Give a function what it refers to."""
+    used, filled, attributes, modules = rest
+    for name in modules:
+        importlib.import_module(name)
+    function.__globals__.update(used)
+    for cell, contents in filled:
+        cell.cell_contents = contents
+    for name, value in attributes.items():
+        setattr(function, name, value)
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    """The globals that a function or one inside it speaks of."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _GLOBAL_NAMES:
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _global_names(constant)
+
+
+def _submodules(used: Any, code: CodeType) -> Iterator[str]:
+    """Modules reached through a package: `import a.b` binds `a`, and `a.b` must be imported too."""
+    for package in used:
+        if isinstance(package, ModuleType):
+            prefix = package.__name__ + "."
+            for name in list(sys.modules):
+                if name.startswith(prefix):
+                    parts = name.removeprefix(prefix).split(".")
+                    if set(parts) <= set(code.co_names):
+                        yield name
+
+
+def make_cell() -> CellType:
+    """A variable of an outer function, not yet set."""
+    return CellType()
+
+
+def make_cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    """A function with an empty cache."""
+    return lru_cache(**parameters)(function)
+
+
+def make_cached_property(function: Callable[[Any], Any], name: str | None) -> Any:
+    """A cached property that knows what it is called."""
+    made = cached_property(function)
+    made.attrname = name
+    return made
+
+
+def make_mapping_proxy(mapping: dict[Any, Any]) -> Any:
+    """A read-only view of a dict."""
+    return MappingProxyType(mapping)
+
+
+def make_typevar(
+    name: str, constraints: tuple[Any, ...], bound: Any, covariant: bool, contravariant: bool
+) -> Any:
+    """A type variable, which pickle knows by its name only."""
+    return cast(Callable[..., Any], TypeVar)(
+        name, *constraints, bound=bound, covariant=covariant, contravariant=contravariant
+    )
+
+
+def mark_of_dataclasses(name: str) -> Any:
+    """One of the objects that dataclasses knows by identity."""
+    return getattr(dataclasses, name)
+
+
+def _reduce_typevar(variable: TypeVar) -> Any:
+    if is_importable(variable):
+        return NotImplemented
+    made_of = variable.__name__, variable.__constraints__, variable.__bound__
+    return make_typevar, (*made_of, variable.__covariant__, variable.__contravariant__)
+
+
+def _reduce_cached(cached: Any) -> Any:
+    if is_importable(cached):
+        return NotImplemented
+    return make_cached, (cached.__wrapped__, cached.cache_parameters())
+
+
+def _reduce_module(module: ModuleType) -> Any:
+    if sys.modules.get(module.__name__) is not module:
+        return NotImplemented
+    return importlib.import_module, (module.__name__,)
+
+
+_REDUCERS: dict[type, Callable[[Any], Any]] = {
+    CodeType: lambda code: (marshal.loads, (marshal.dumps(code),)),
+    CellType: lambda cell: (make_cell, ()),  # filled by the functions that use it
+    ModuleType: _reduce_module,
+    property: lambda it: (property, (it.fget, it.fset, it.fdel, it.__doc__)),
+    staticmethod: lambda it: (staticmethod, (it.__func__,)),
+    classmethod: lambda it: (classmethod, (it.__func__,)),
+    MappingProxyType: lambda proxy: (make_mapping_proxy, (dict(proxy),)),
+    cached_property: lambda it: (make_cached_property, (it.func, it.attrname)),  # has a lock
+    TypeVar: _reduce_typevar,
+    _Cached: _reduce_cached,
+}
+
+
+def _reduce_type(kind: type) -> Reduced:
+    if isinstance(kind, EnumMeta) and kind.__members__:
+        return _reduce_enum(kind)
+    if kind.__bases__ == (tuple,) and hasattr(kind, "_field_defaults"):
+        return _reduce_named_tuple(kind)
+    return _reduce_class(kind)
 
 
 def _reduce_class(kind: type) -> Reduced:
@@ -111,10 +308,6 @@ def _reduce_enum(kind: EnumMeta) -> Reduced:
     return (*made, (of_class, of_members), None, None, finish_enum)
 
 
-#: what an enumeration holds beside its members; the rest its metaclass makes
-_METHODS = (FunctionType, property, classmethod, staticmethod, cached_property)
-
-
 def make_enum(
     meta: type[EnumMeta],
     bases: tuple[type, ...],
@@ -138,19 +331,3 @@ def finish_enum(kind: EnumMeta, rest: tuple[dict[str, Any], dict[str, dict[str, 
     for name, attributes in of_members.items():
         for key, value in attributes.items():
             object.__setattr__(kind.__members__[name], key, value)
-
-
-def make_typevar(
-    name: str, constraints: tuple[Any, ...], bound: Any, covariant: bool, contravariant: bool
-) -> Any:
-    """A type variable of `__main__`, which pickle knows by its name only."""
-    return cast(Callable[..., Any], TypeVar)(
-        name, *constraints, bound=bound, covariant=covariant, contravariant=contravariant
-    )
-
-
-def make_cached_property(function: Callable[[Any], Any], name: str | None) -> Any:
-    """A cached property that knows what it is called."""
-    made = cached_property(function)
-    made.attrname = name
-    return made

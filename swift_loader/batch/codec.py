@@ -25,7 +25,6 @@ import io
 import pickle
 import struct
 from collections.abc import Iterable
-from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -34,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
+from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.placer import NoRoom, Placer
 from swift_loader.batch.rebuild import given_buffers
 from swift_loader.batch.reduce import BASE
@@ -58,14 +58,14 @@ def encode(batch: Any, arena: Arena) -> bytes:
     """
     mark = arena.used_bytes
     try:
-        return _encode(_Plain, batch, arena, 0)
+        return _encode(batch, arena, by_dill=False)
     except (SlotTooSmall, BatchError):
         raise
     except Exception as error:  # noqa: BLE001 (whatever a __reduce__ of the user's raises)
         plain_error = error
     arena.rewind(mark)
     try:
-        return _encode(_recursive_dill, batch, arena, _DILL)
+        return _encode(batch, arena, by_dill=True)
     except (SlotTooSmall, BatchError):
         raise
     except Exception as error:
@@ -113,25 +113,23 @@ class _Plain(pickle.Pickler):
     """The C pickler; a subclass, so that it takes an attribute."""
 
 
-#: dill that takes along of a function's globals only those that it uses
-_recursive_dill = partial(dill.Pickler, recurse=True)
-
-
-def _encode(kind: Any, batch: Any, arena: Arena, flag: int) -> bytes:
+def _encode(batch: Any, arena: Arena, by_dill: bool) -> bytes:
     try:
-        return _dump(kind, batch, Placer(arena), flag)
+        return _dump(batch, Placer(arena, ByValue() if by_dill else None), by_dill)
     except NoRoom:
         ruler = Arena(None)
-        _dump(kind, batch, Placer(ruler, measuring=True), flag)
+        _dump(batch, Placer(ruler, ByValue() if by_dill else None, measuring=True), by_dill)
         raise SlotTooSmall(ruler.wanted_bytes) from None
 
 
-def _dump(kind: Any, batch: Any, placer: Placer, flag: int) -> bytes:
+def _dump(batch: Any, placer: Placer, by_dill: bool) -> bytes:
     file = io.BytesIO()
     given: list[pickle.PickleBuffer] = []
+    kind: Any = dill.Pickler if by_dill else _Plain
     pickler = kind(file, 5, buffer_callback=given.append)
     pickler.reducer_override = placer.reduce
     pickler.dump(batch)
+    flag = _DILL if by_dill else 0
     if given.count(BASE) < len(given):
         table = placer.lay_buffers(given)
         file.write(struct.pack(f"<{len(table)}q", *table) + _INT64.pack(len(table)))

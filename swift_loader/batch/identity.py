@@ -20,12 +20,13 @@ _token_of: dict[int, tuple[str, type]] = {}  # by id: a metaclass may have made 
 
 
 def is_importable(obj: Any) -> bool:
-    """Whether another process finds this class or function by its name."""
+    """Whether another process finds this class, function or type variable by its name."""
     module = getattr(obj, "__module__", None)
     if module is None or module in ("__main__", "__mp_main__"):
         return False
     found: Any = sys.modules.get(module)
-    for name in obj.__qualname__.split("."):
+    qualname = getattr(obj, "__qualname__", None) or obj.__name__  # type variables have no qualname
+    for name in qualname.split("."):
         found = getattr(found, name, None)
     return found is obj
 

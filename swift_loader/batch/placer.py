@@ -12,6 +12,7 @@ from torch import Tensor
 
 from swift_loader.batch import rebuild
 from swift_loader.batch.arena import Arena, carrier_of
+from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.reduce import BASE, DTYPE_NAMES, Reducer
 
 __all__ = ["NoRoom", "Placer"]
@@ -31,11 +32,15 @@ class Placer(Reducer):
 
     Args:
         arena: where to.
+        by_value: see `Reducer`.
         measuring: the arena holds nothing, and its `wanted_bytes` is all that is asked for: go on
             where something does not fit.
     """
 
-    def __init__(self, arena: Arena, measuring: bool = False) -> None:
+    def __init__(
+        self, arena: Arena, by_value: ByValue | None = None, measuring: bool = False
+    ) -> None:
+        super().__init__(by_value)
         self._arena = arena
         self._address = arena.address
         self._nbytes = arena.nbytes
@@ -44,7 +49,9 @@ class Placer(Reducer):
     def reduce(self, obj: Any) -> Any:
         """The short way for an ordinary tensor, and the long one for everything else."""
         if type(obj) is not Tensor:
-            return NotImplemented if type(obj) is FunctionType else super().reduce(obj)
+            if type(obj) is FunctionType and self._by_value is None:
+                return NotImplemented
+            return super().reduce(obj)
         try:
             address = obj.data_ptr()
             name = DTYPE_NAMES[obj.dtype]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from swift_loader.batch import rebuild
+from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.identity import class_by_token, token_of
 from swift_loader.errors import BatchError
 
@@ -34,7 +35,14 @@ BASE = PickleBuffer(bytearray(1))
 
 
 class Reducer:
-    """Tells a pickler how to take apart what has large buffers; where these go, siblings decide."""
+    """Tells a pickler how to take apart what has large buffers; where these go, siblings decide.
+
+    Args:
+        by_value: takes apart what can't be imported elsewhere, if that is wanted.
+    """
+
+    def __init__(self, by_value: ByValue | None = None) -> None:
+        self._by_value = by_value
 
     def lay_array(self, array: npt.NDArray[Any]) -> int:
         """Lay down the elements in C order; returns their offset."""
@@ -51,11 +59,13 @@ class Reducer:
             return self._tensor(obj)
         if kind is np.ndarray or kind is np.memmap:
             return self._array(obj)
-        if issubclass(kind, type):
-            return self._class(obj)
         if issubclass(kind, Tensor):
             return self._subclass(obj)
-        return NotImplemented
+        if issubclass(kind, type):
+            token = token_of(obj)
+            if token is not None:
+                return class_by_token, (token, obj.__module__, obj.__qualname__)
+        return NotImplemented if self._by_value is None else self._by_value.reduce(obj)
 
     def lay_buffers(self, buffers: list[PickleBuffer]) -> list[int]:
         """Lay down what a pickler gave out of band: offset and nbytes of each, (0, -1) for a base.
@@ -138,12 +148,6 @@ class Reducer:
             strides, source = array.strides, array.T
         spec = dtype if dtype.fields or dtype.metadata else dtype.str
         return rebuild.array, (BASE, spec, self.lay_array(source), array.shape, strides)
-
-    def _class(self, kind: type) -> Any:
-        token = token_of(kind)
-        if token is None:
-            return NotImplemented
-        return class_by_token, (token, kind.__module__, kind.__qualname__)
 
 
 def _memory_order(tensor: Tensor) -> tuple[int, ...] | None:

@@ -1,0 +1,587 @@
+"""Carrying the user's objects to a worker: what arrives, what is shared, and what is named."""
+
+from __future__ import annotations
+
+import abc
+import collections
+import dataclasses
+import enum
+import functools
+import io
+import math
+import mmap
+import operator
+import os
+import threading
+import typing
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import pytest
+import torch
+
+from swift_loader.batch.arena import Arena
+from swift_loader.batch.codec import decode, encode
+from swift_loader.batch.shipping import Payload, pack, unpack
+from swift_loader.errors import ShippingError
+
+
+def region_of(payload: Payload) -> mmap.mmap:
+    region = mmap.mmap(-1, payload.nbytes)
+    view = memoryview(region)
+    payload.write(view)
+    view.release()
+    return region
+
+
+def shipped(**parts: Any) -> dict[str, Any]:
+    return unpack(memoryview(region_of(pack(parts))))
+
+
+def by_value(make: Callable[[], Any]) -> Any:
+    """What a function of local classes returns, as a worker sees it."""
+    return shipped(it=make())["it"]
+
+
+# By reference.
+
+
+@dataclasses.dataclass
+class Importable:
+    x: int
+
+
+def importable(x: int) -> int:
+    return x + 1
+
+
+def test_what_can_be_imported_goes_by_reference() -> None:
+    partial = functools.partial(importable, 1)
+    got = shipped(
+        a=Importable, b=importable, c=Importable(3), d=math.sin, e=partial, f=np, g=torch.nn.ReLU
+    )
+    assert got["a"] is Importable
+    assert got["b"] is importable
+    assert type(got["c"]) is Importable
+    assert got["d"] is math.sin
+    assert got["e"]() == 2
+    assert got["f"] is np
+
+
+def test_plain_values_arrive() -> None:
+    kwargs = {"paths": [Path("/a/b")], "none": None, "n": 2**70, "text": "ü", "set": {1, 2}}
+    assert shipped(kwargs=kwargs)["kwargs"] == kwargs
+
+
+def test_nothing_at_all_arrives() -> None:
+    assert shipped() == {}
+
+
+# Arrays.
+
+
+def test_arrays_and_tensors_are_views_over_the_region() -> None:
+    array, tensor = np.arange(1000.0), torch.arange(50, dtype=torch.bfloat16)
+    sparse = torch.eye(4).to_sparse()
+    payload = pack({"a": [array], "t": {"x": tensor}, "s": sparse})
+    region = region_of(payload)
+    got = unpack(memoryview(region))
+    whole = np.frombuffer(region, np.uint8)
+    assert np.array_equal(got["a"][0], array)
+    assert torch.equal(got["t"]["x"], tensor)
+    assert torch.equal(got["s"].to_dense(), torch.eye(4))
+    assert np.shares_memory(got["a"][0], whole)
+    assert np.shares_memory(got["t"]["x"].view(torch.int16).numpy(), whole)
+    got["a"][0][0] = 7  # writable, as it was
+    assert array[0] == 0
+    assert payload.nbytes < array.nbytes + tensor.nbytes + 4096
+
+
+def test_one_array_in_two_places_is_shipped_once_and_stays_one() -> None:
+    array = np.arange(100_000)
+    payload = pack({"kwargs": {"a": array, "again": array}, "f": lambda: array})
+    assert payload.nbytes < array.nbytes + 8192
+    got = unpack(memoryview(region_of(payload)))
+    assert got["kwargs"]["a"] is got["kwargs"]["again"]
+    assert np.shares_memory(got["f"](), got["kwargs"]["a"])
+
+
+@pytest.mark.parametrize("view", [lambda a: a.T, lambda a: a[::2, ::-1], lambda a: a[:0]])
+def test_views_of_arrays_arrive_as_they_look(view: Callable[[Any], Any]) -> None:
+    array = view(np.arange(12).reshape(3, 4))
+    assert np.array_equal(shipped(a=array)["a"], array)
+
+
+def test_modules_with_parameters_arrive() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).eval()
+    got = shipped(model=model)["model"]
+    x = torch.randn(2, 3)
+    assert torch.equal(got(x), model(x))
+    assert all(parameter.requires_grad for parameter in got.parameters())
+
+
+# Arrays over files.
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    path = tmp_path / "numbers"
+    np.arange(10_000, dtype=np.int32).tofile(path)
+    return path
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_a_memmap_travels_as_its_file_name(numbers: Path, mode: Any) -> None:
+    mapped = np.memmap(numbers, np.int32, mode, offset=400, shape=(9000,))
+    payload = pack({"m": mapped})
+    assert payload.nbytes < 4096
+    got = unpack(memoryview(region_of(payload)))["m"]
+    assert type(got) is np.memmap
+    assert (got.mode, got.offset, got.dtype) == (mode, 400, np.int32)
+    assert Path(got.filename) == numbers
+    assert np.array_equal(got, mapped)
+    assert got.flags.writeable == mapped.flags.writeable
+
+
+def test_a_memmap_just_made_is_opened_and_not_emptied(tmp_path: Path) -> None:
+    made = np.memmap(tmp_path / "new", np.float64, "w+", shape=(10, 3))
+    made[:] = 5
+    got = shipped(m=made)["m"]
+    assert got.mode == "r+"
+    assert np.all(got == 5)
+    got[0, 0] = 6
+    assert made[0, 0] == 6
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda m: m[5000:5010],
+        lambda m: m[::-3],
+        lambda m: m.reshape(90, 90)[10:20, ::7].T,
+        lambda m: m.reshape(90, 90)[::-1, ::-1],
+        lambda m: np.asarray(m)[100:],
+        lambda m: m.view(np.uint8)[1:],
+        lambda m: m[7],
+        lambda m: m[:0],
+    ],
+)
+def test_views_of_a_memmap_arrive_as_they_look(numbers: Path, view: Callable[[Any], Any]) -> None:
+    mapped = view(np.memmap(numbers, np.int32, "r", offset=4096 + 4, shape=(8100,)))
+    got = shipped(m=mapped)["m"]
+    assert type(got) is type(mapped)
+    assert np.array_equal(got, mapped)
+
+
+def test_a_memmap_of_a_deleted_file_travels_by_content(numbers: Path) -> None:
+    mapped = np.memmap(numbers, np.int32, "r")
+    numbers.unlink()
+    assert np.array_equal(shipped(m=mapped)["m"], np.arange(10_000))
+
+
+# By value.
+
+
+def test_lambdas_local_functions_and_partials_arrive() -> None:
+    table = np.arange(10)
+    calls: list[int] = []
+
+    def local(x: int, *, scale: int = 2) -> int:
+        calls.append(x)
+        return int(table[x]) * scale
+
+    def factorial(n: int) -> int:
+        return 1 if n < 2 else n * factorial(n - 1)
+
+    got = shipped(f=lambda x: local(x) + 1, p=functools.partial(local, scale=5), r=factorial)
+    assert got["f"](3) == 7
+    assert got["p"](3) == 15
+    assert got["r"](5) == 120
+    assert calls == []
+
+
+def test_a_function_takes_along_only_the_globals_that_it_uses() -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__", "np": np}
+    exec(
+        "used = np.arange(1000)\n"
+        "unused = np.zeros(1_000_000)\n"
+        "lock = __import__('threading').Lock()\n"
+        "def f(i): return [used[j] for j in range(i)] + [np.pi]\n",
+        namespace,
+    )
+    payload = pack({"f": namespace["f"]})
+    assert payload.nbytes < 16_000
+    assert unpack(memoryview(region_of(payload)))["f"](2) == [0, 1, np.pi]
+
+
+class Base(torch.utils.data.Dataset[int]):
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.n = n
+
+
+def _deep_dataset() -> type:
+    class Middle(Base):
+        table = np.arange(1000)
+
+        def __init__(self, n: int) -> None:
+            super().__init__(n)
+
+        def __len__(self) -> int:
+            return self.n
+
+    class Top(Middle):
+        def __init__(self, n: int) -> None:
+            super().__init__(n + 1)
+
+        def __getitem__(self, i: int) -> int:
+            return int(self.table[i]) + isinstance(self, Top)
+
+    return Top
+
+
+def test_local_datasets_of_several_levels_work() -> None:
+    kind = by_value(_deep_dataset)
+    dataset = kind(3)
+    assert len(dataset) == 4
+    assert dataset[2] == 3
+    assert isinstance(dataset, torch.utils.data.Dataset)
+    assert [each.__name__ for each in kind.__mro__][:3] == ["Top", "Middle", "Base"]
+
+
+def _dataclasses() -> Any:
+    @dataclasses.dataclass
+    class Inner:
+        x: int = 1
+
+    @dataclasses.dataclass(frozen=True, order=True)
+    class Outer:
+        name: str
+        inner: Inner = dataclasses.field(default_factory=Inner, compare=False)
+        tags: tuple[str, ...] = dataclasses.field(default=(), metadata={"unit": "m"})
+
+        def shout(self) -> str:
+            return self.name.upper()
+
+    return Outer, Inner, Outer("a")
+
+
+def test_local_dataclasses_stay_dataclasses() -> None:
+    outer, inner, one = by_value(_dataclasses)
+    made = outer("b", tags=("x",))
+    assert type(one) is outer
+    assert type(made.inner) is inner
+    assert one < made
+    assert made.shout() == "B"
+    assert dataclasses.asdict(made) == {"name": "b", "inner": {"x": 1}, "tags": ("x",)}
+    assert dataclasses.fields(outer)[2].metadata["unit"] == "m"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.name = "c"
+
+
+def _slots() -> Any:
+    class Slotted:
+        __slots__ = ("__weakref__", "x")
+
+        def __init__(self) -> None:
+            self.x = 1
+
+    @dataclasses.dataclass(slots=True)
+    class Also:
+        y: int = 2
+
+    return Slotted, Also
+
+
+def test_local_classes_with_slots_keep_them() -> None:
+    slotted, also = by_value(_slots)
+    assert slotted().x == 1
+    assert also().y == 2
+    for kind in (slotted, also):
+        assert not hasattr(kind(), "__dict__")
+
+
+def _enums() -> Any:
+    class Colour(enum.Enum):
+        RED = "r"
+        BLUE = "b"
+        ROUGE = "r"
+
+        @property
+        def long(self) -> str:
+            return self.name.lower()
+
+        @classmethod
+        def first(cls) -> Colour:
+            return cls.RED
+
+    class Planet(enum.Enum):
+        EARTH = (5.9, 6.4)
+        MARS = (0.6, 3.4)
+
+        def __init__(self, mass: float, radius: float) -> None:
+            self.mass = mass
+
+    class Mode(enum.IntFlag):
+        READ = enum.auto()
+        WRITE = enum.auto()
+
+    class Name(str, enum.Enum):
+        A = "a"
+
+    return Colour, Planet, Mode, Name, Colour.BLUE, Mode.READ | Mode.WRITE
+
+
+def test_local_enumerations_stay_enumerations() -> None:
+    colour, planet, mode, name, blue, both = by_value(_enums)
+    assert [each.name for each in colour] == ["RED", "BLUE"]
+    assert colour.ROUGE is colour.RED
+    assert colour("b") is blue is colour["BLUE"]
+    assert blue.long == "blue"
+    assert colour.first() is colour.RED
+    assert planet.MARS.mass == 0.6
+    assert both == mode.READ | mode.WRITE
+    assert both.value == 3
+    assert name.A == "a"
+
+
+T = TypeVar("T")
+
+
+def _typed() -> Any:
+    local = TypeVar("local", bound=int)
+
+    class Stack(Generic[T]):
+        items: list[T]
+
+    class Bounded(Stack[int], Generic[local]):
+        pass
+
+    class Shape(abc.ABC):
+        @abc.abstractmethod
+        def area(self) -> float: ...
+
+        @functools.cached_property
+        def twice(self) -> float:
+            return 2 * self.area()
+
+    class Square(Shape):
+        def area(self) -> float:
+            return 4.0
+
+        @staticmethod
+        def corners() -> int:
+            return 4
+
+    class Sized(typing.Protocol):
+        def __len__(self) -> int: ...
+
+    return Stack, Bounded, Shape, Square, Sized
+
+
+def test_local_generic_and_abstract_classes_work() -> None:
+    stack, bounded, shape, square, _ = by_value(_typed)
+    assert stack[int]().__class__ is stack
+    assert bounded.__mro__[1] is stack
+    assert bounded.__parameters__[0].__bound__ is int
+    with pytest.raises(TypeError, match="abstract"):
+        shape()
+    assert square().twice == 8
+    assert square.corners() == 4
+
+
+def _tuples() -> Any:
+    plain = collections.namedtuple("plain", "x y", defaults=[2])
+
+    class Typed(NamedTuple):
+        left: int
+        right: str = "r"
+
+        def both(self) -> str:
+            return f"{self.left}{self.right}"
+
+    return plain, Typed, plain(1), Typed(3)
+
+
+def test_local_named_tuples_work() -> None:
+    plain, typed, one, three = by_value(_tuples)
+    assert one == plain(1, 2)
+    assert type(one) is plain
+    assert three.both() == "3r"
+    assert type(three) is typed
+
+
+def _mutual() -> Any:
+    class Node:
+        def make(self) -> Any:
+            return Leaf(self)
+
+    class Leaf:
+        def __init__(self, parent: Node) -> None:
+            self.parent = parent
+
+        def up(self) -> Any:
+            return Node, Leaf
+
+    class Meta(type):
+        def __call__(cls, *args: Any) -> Any:
+            made = super().__call__(*args)
+            made.stamped = True
+            return made
+
+    class Stamped(metaclass=Meta):
+        pass
+
+    class Ours(ValueError):
+        def __init__(self, code: int) -> None:
+            super().__init__(f"code {code}")
+            self.code = code
+
+    return Node, Leaf, Stamped, Ours, functools.lru_cache(lambda x: x * 2)
+
+
+def test_classes_that_speak_of_each_other_and_metaclasses_work() -> None:
+    node, leaf, stamped, ours, cached = by_value(_mutual)
+    made = node().make()
+    assert type(made) is leaf
+    assert made.up() == (node, leaf)
+    assert stamped().stamped
+    assert str(ours(3)) == "code 3"
+    assert cached(4) == 8
+
+
+def test_a_class_shared_by_parts_stays_one_class() -> None:
+    class Local:
+        pass
+
+    local = Local()
+    got = shipped(cls=Local, kwargs={"one": local, "same": local}, f=lambda: Local())
+    assert type(got["kwargs"]["one"]) is got["cls"] is type(got["f"]())
+    assert got["kwargs"]["one"] is got["kwargs"]["same"]
+
+
+def test_large_plain_containers_held_by_a_local_class_arrive_whole() -> None:
+    class Local:
+        rows: typing.ClassVar[Any] = [{"id": n, "x": np.full(2, n)} for n in range(2000)]
+
+    kind = shipped(cls=Local)["cls"]
+    assert [row["id"] for row in kind.rows] == list(range(2000))
+    assert kind.rows[7]["x"].tolist() == [7, 7]
+
+
+def test_bound_methods_and_callable_instances_arrive() -> None:
+    class Collate:
+        def __init__(self, pad: int) -> None:
+            self.pad = pad
+
+        def __call__(self, samples: Any) -> Any:
+            return samples, self.pad
+
+        def method(self, samples: Any) -> Any:
+            return self(samples)
+
+    got = shipped(f=Collate(3), g=Collate(4).method, h=operator.itemgetter(1))
+    assert got["f"]("s") == ("s", 3)
+    assert got["g"]("s") == ("s", 4)
+    assert got["h"]("ab") == "b"
+
+
+def test_instances_come_back_as_the_class_that_was_shipped() -> None:
+    @dataclasses.dataclass
+    class Sample:
+        x: Any
+
+    def make(n: int) -> Sample:
+        return Sample(torch.full((2,), n))
+
+    got = shipped(f=make)
+    copy = got["f"](3)
+    assert type(copy) is not Sample  # in a worker there is no other way
+    buffer = bytearray(4096)
+    arena = Arena(memoryview(buffer))
+    skeleton = encode([copy, copy], arena)
+    back = decode(skeleton, np.ndarray((arena.used_bytes,), np.uint8, memoryview(buffer)))
+    assert type(back[0]) is Sample
+    assert back[0].x.tolist() == [3, 3]
+    assert type(decode(encode(Sample, arena), np.zeros(0, np.uint8))) is type
+
+
+def test_packing_warns_of_nothing_and_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for make in (_deep_dataset, _dataclasses, _enums, _typed, _tuples, _mutual):
+            by_value(make)
+    assert capfd.readouterr() == ("", "")
+
+
+# What can't travel.
+
+
+class Holder:
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+
+class Inherited:
+    """As locks and queues of multiprocessing do it."""
+
+    def __reduce__(self) -> str:
+        raise RuntimeError("should only be shared through inheritance")
+
+
+def _generator() -> Iterator[int]:
+    yield 1
+
+
+def _function_with(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _open() -> Any:
+    return open(os.devnull)
+
+
+STUCK: dict[str, tuple[Callable[[], Any], str]] = {
+    "lock": (lambda: {"k": threading.Lock()}, r"\['k'\] \(a _thread.lock\).*constructor"),
+    "rlock": (lambda: [1, {"a": threading.RLock()}], r"kwargs\[1\]\['a'\] \(a _thread.RLock\)"),
+    "generator": (lambda: {"x": _generator()}, r"\['x'\] \(a builtins.generator\).*Pass a list"),
+    "file": (lambda: Holder(log=_open()), r"kwargs\.log \(a _io.TextIOWrapper\).*path"),
+    "raw file": (lambda: (io.FileIO(os.devnull),), r"kwargs\[0\] \(a _io.FileIO\)"),
+    "meta tensor": (lambda: {"t": torch.empty(2, device="meta")}, r"\['t'\].*it is on meta"),
+    "captured": (
+        lambda: _function_with(threading.Lock()),
+        r"kwargs \(its variable 'value'\) \(a _thread.lock\)",
+    ),
+    "in a partial": (
+        lambda: functools.partial(importable, x=threading.Lock()),
+        r"kwargs\.keywords\['x'\] \(a _thread.lock\)",
+    ),
+    "own refusal": (lambda: {"q": Inherited()}, r"kwargs\['q'\].*shared through inheritance"),
+    "map of memory": (lambda: {"m": mmap.mmap(-1, 10)}, r"kwargs\['m'\] \(a mmap.mmap\)"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("name", STUCK)
+def test_what_cannot_travel_is_named(name: str) -> None:
+    make, words = STUCK[name]
+    with pytest.raises(ShippingError, match=words):
+        pack({"dataset_class": importable, "kwargs": make()})
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_tensors_do_not_travel() -> None:
+    with pytest.raises(ShippingError, match=r"kwargs\['t'\].*it is on cuda:0.*CPU tensor"):
+        pack({"kwargs": {"t": torch.ones(2, device="cuda")}})
+
+
+def test_a_cycle_with_something_stuck_in_it_is_named_too() -> None:
+    knot: dict[str, Any] = {}
+    knot["self"] = knot
+    knot["lock"] = threading.Lock()
+    with pytest.raises(ShippingError, match=r"kwargs\['lock'\]"):
+        pack({"kwargs": knot})

@@ -35,6 +35,24 @@ class _Lease:
     used_bytes: int
 
 
+class _LeaseRef(weakref.ref[Any]):
+    """A weak reference to what all tensors over a batch hold. Holds the connection."""
+
+    __slots__ = ("connection", "lease")
+    connection: Connection
+    lease: _Lease
+
+
+#: the leases that tensors hold, in this process
+_held: set[_LeaseRef] = set()
+
+
+def _freed(ref: _LeaseRef) -> None:
+    """The last tensor over a batch is gone. May run anywhere, in any thread."""
+    _held.discard(ref)
+    ref.connection.freed(ref.lease)
+
+
 class Connection:
     """See the module's text. Raises `ChannelClosedError` where the producer is gone."""
 
@@ -88,18 +106,24 @@ class Connection:
         self._held += 1
         if isinstance(region, DeviceRegion):
             opened, holder = region.open(batch.skeleton, copied=copied)
-            weakref.finalize(holder, self._freed, lease).atexit = False
+            self._hold(holder, lease)
             return opened
         base = region.view(batch.used_bytes)
         if copied:
             base = base.copy()
             self._over.append(lease)
         else:
-            weakref.finalize(base, self._freed, lease).atexit = False
+            self._hold(base, lease)
         skeleton = batch.skeleton
         if batch.skeleton_bytes:
             skeleton = base[batch.used_bytes - batch.skeleton_bytes :].tobytes()
         return decode(skeleton, base)
+
+    def _hold(self, holder: Any, lease: _Lease) -> None:
+        ref = _LeaseRef(holder, _freed)
+        ref.connection = self
+        ref.lease = lease
+        _held.add(ref)
 
     def taken(self) -> None:
         """Say what was taken, if it is time to."""
@@ -135,7 +159,7 @@ class Connection:
                 lease.region.forget_writes(lease.used_bytes, self._pages)
                 self._to_report.append(lease.number)
 
-    def _freed(self, lease: _Lease) -> None:
+    def freed(self, lease: _Lease) -> None:
         """The last tensor over a batch is gone. May run anywhere, in any thread."""
         self._over.append(lease)
         if self._left and len(self._over) >= self._held:

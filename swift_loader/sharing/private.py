@@ -22,10 +22,8 @@ from swift_loader.transport.memory import map_private
 __all__ = ["PageTable", "PrivateRegion"]
 
 _ENTRY_BYTES = 8
-_PRESENT_OR_SWAPPED, _OF_FILE = 0xC0, 0x20  # bits 63, 62 and 61, in the entry's last byte
-_WRITTEN: NDArray[np.bool_] = np.array(
-    [bool(byte & _PRESENT_OR_SWAPPED) and not byte & _OF_FILE for byte in range(256)]
-)
+_KIND_SHIFT = np.uint64(61)  # bits 63 and 62: present, swapped out; bit 61: a page of the file
+_OF_FILE = np.uint64(1)
 
 
 class PageTable:
@@ -47,8 +45,8 @@ class PageTable:
         entries = os.pread(self._fd, count * _ENTRY_BYTES, address // mmap.PAGESIZE * _ENTRY_BYTES)
         if len(entries) != count * _ENTRY_BYTES:
             return True
-        kinds = np.frombuffer(entries, np.uint8)[_ENTRY_BYTES - 1 :: _ENTRY_BYTES]
-        return bool(_WRITTEN[kinds].any())
+        kinds = np.frombuffer(entries, np.uint64) >> _KIND_SHIFT
+        return bool(np.count_nonzero(kinds) != np.count_nonzero(kinds & _OF_FILE))
 
     def close(self) -> None:
         """May be called again."""

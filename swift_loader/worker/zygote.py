@@ -145,6 +145,7 @@ class _Zygote:
     def _spawn(self, request: Spawn) -> None:
         from swift_loader.worker import process
 
+        run = importlib.import_module(request.module).main  # once for all workers of this kind
         fds = [self._control.take_fd() for _ in process.Inherited._fields]
         sentinel_fd = self._control.take_fd()
         stderr_read, stderr_write = os.pipe()
@@ -165,9 +166,7 @@ class _Zygote:
             os.close(stderr_write)
             _die_with_parent(parent)
             inherited = process.Inherited(*fds)
-            raise _ForkedWorker(
-                lambda: importlib.import_module(request.module).main(request, inherited)
-            )
+            raise _ForkedWorker(lambda: run(request, inherited))
         os.close(stderr_write)
         for fd in fds:
             os.close(fd)

@@ -128,10 +128,10 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128, help="bytes in a window")
     parser.add_argument("--width", type=int, default=256, help="of the network")
     parser.add_argument("--checkpoint", type=Path, help="kept; goes on from it where it exists")
-    parser.add_argument("--short", action="store_true", help="60 steps of a smaller network")
+    parser.add_argument("--short", action="store_true", help="60 steps, smaller in all")
     args = parser.parse_args()
     if args.short:
-        args.steps, args.width = 60, 128
+        args.steps, args.width, args.length = 60, 128, 64
 
     with tempfile.TemporaryDirectory() as temporary:
         text = Path(temporary) / "text"

@@ -14,7 +14,26 @@ from swift_loader.pipeline.staging import Stager
 from swift_loader.telemetry.metrics import BatchTimes, Meter
 from swift_loader.transport.messages import Number
 
-__all__ = ["EpochIterator"]
+__all__ = ["EpochIterator", "Standing"]
+
+
+class Standing:
+    """Where the training loop stands in a part of an epoch.
+
+    The loader keeps this and not the iterator, which keeps the loader: so both are freed, and all
+    that they hold is closed, as soon as nobody has them.
+    """
+
+    def __init__(self, part: EpochPart) -> None:
+        self.part = part
+        self.taken = Taken(part)
+        self.ended = False  # `StopIteration` was raised
+        self.overtaken = False  # by a later iterator, or a loaded state
+
+    @property
+    def alive(self) -> bool:
+        """Whether this is what the loader is at."""
+        return not self.ended and not self.overtaken
 
 
 class EpochIterator(Iterator[Any]):
@@ -24,33 +43,40 @@ class EpochIterator(Iterator[Any]):
     """
 
     def __init__(
-        self, pipeline: Pipeline, stager: Stager | None, meter: Meter, part: EpochPart, owner: Any
+        self,
+        pipeline: Pipeline,
+        stager: Stager | None,
+        meter: Meter,
+        standing: Standing,
+        owner: Any,
     ) -> None:
         self._pipeline = pipeline
         self._stager = stager
         self._meter = meter
+        self._standing = standing
         self._owner = owner
-        self.part = part
-        self.taken = Taken(part)
-        self.begun = False
-        self.alive = True  # not at its end, and no later iterator of the loader has begun
-        self._ended = False
+
+    @property
+    def part(self) -> EpochPart:
+        """What it iterates."""
+        return self._standing.part
 
     def __len__(self) -> int:
-        return len(self.part)
+        return len(self._standing.part)
 
     def __next__(self) -> Any:
-        if not self.alive:
-            if self._ended:
+        standing = self._standing
+        if not standing.alive:
+            if standing.ended:
                 raise StopIteration
             raise ClosedError(
-                "another iteration of the same loader has begun; one loader is one stream of "
-                "batches, build a second one to iterate twice at once"
+                "another iteration of the same loader has begun, or a state was loaded; one loader "
+                "is one stream of batches, build a second one to iterate twice at once"
             )
         began_s = time.perf_counter()
         if self._stager is None:
             depth = self._pipeline.depth
-            found = self._pipeline.next()
+            found = self._pipeline.next(standing.part)
             if found is None:
                 self._end(began_s)
             number, item = found
@@ -65,8 +91,7 @@ class EpochIterator(Iterator[Any]):
             assert staged.item is not None
             number, item, batch = staged.number, staged.item, staged.batch
             to_device_s = staged.to_device_s
-        self.begun = True
-        self.taken.add(number.k)
+        standing.taken.add(number.k)
         self._count(number, item, depth, to_device_s, began_s)
         return batch
 
@@ -93,12 +118,7 @@ class EpochIterator(Iterator[Any]):
             )
         )
 
-    def end(self) -> None:
-        """A later iterator takes over."""
-        self.alive = False
-
     def _end(self, at_s: float) -> NoReturn:
-        self.alive = False
-        self._ended = True
+        self._standing.ended = True
         self._meter.epoch_ends(at_s)
         raise StopIteration

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,11 +30,11 @@ from swift_loader.config import (
 )
 from swift_loader.errors import ClosedError
 from swift_loader.from_torch import dataset_and_options
-from swift_loader.iteration import EpochIterator
+from swift_loader.iteration import EpochIterator, Standing
 from swift_loader.pipeline.core import Pipeline, PipelineOptions
 from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.local import LocalLink
-from swift_loader.pipeline.schedule import EpochPart
+from swift_loader.pipeline.schedule import PLAN, RESUMED_PLAN, Course
 from swift_loader.pipeline.sources import Source, launchers_of, sources_of
 from swift_loader.pipeline.staging import Stager, pin_mapping
 from swift_loader.plan import Plan, Resume, capture, resume, saved_seed
@@ -48,8 +49,6 @@ from swift_loader.worker.recipe import Place, Recipe, given
 from swift_loader.worker.trial import count_samples, try_one_batch
 
 __all__ = ["SwiftLoader"]
-
-_PLAN, _RESUMED_PLAN = 0, 1  # plan ids: the loader's own, then those of resumed epochs
 
 
 class SwiftLoader:
@@ -253,7 +252,7 @@ class SwiftLoader:
         self._plan: Plan | None = None
         self._resume: Resume | None = None
         self._loaded: Any = None
-        self._current: EpochIterator | None = None
+        self._standing: Standing | None = None
 
     @classmethod
     def from_dataset(cls, dataset: Any, *args: Any, **kwargs: Any) -> SwiftLoader:
@@ -398,7 +397,7 @@ class SwiftLoader:
         try:
             pipeline.start()
             self._nb_samples = pipeline.nb_samples
-            pipeline.set_plan(_PLAN, self._make_plan())
+            pipeline.set_plan(PLAN, self._make_plan())
         except BaseException:
             self._finalizer()
             raise
@@ -456,16 +455,17 @@ class SwiftLoader:
             self.start(index)
         assert run.pipeline is not None
         assert run.meter is not None
-        if self._current is not None:
-            self._current.end()
-        part = self._part(self._epoch)
-        self._current = EpochIterator(run.pipeline, run.stager, run.meter, part, self)
-        run.pipeline.begin(part, self._part)
+        if self._standing is not None:
+            self._standing.overtaken = True
+        course = self._course()
+        part = course.part(self._epoch)
+        standing = self._standing = Standing(part)
+        run.pipeline.begin(part, course.part)
         if run.stager is not None:
             run.stager.begin(part)
         self._epoch += 1
         run.meter.epoch_begins(part.epoch, time.perf_counter())
-        return self._current
+        return EpochIterator(run.pipeline, run.stager, run.meter, standing, self)
 
     def __len__(self) -> int:
         """The exact number of batches that this consumer yields in the epoch at hand.
@@ -473,21 +473,22 @@ class SwiftLoader:
         That is the one being iterated, else the next one; after a resume in mid-epoch, what is
         left of it.
         """
-        if self._current is not None and self._current.alive:
-            return len(self._current)
-        return len(self._part(self._epoch))
+        if self._standing is not None and self._standing.alive:
+            return len(self._standing.part)
+        return len(self._course().part(self._epoch))
 
     def size_of(self, epoch: int, first_batch: int = 0) -> tuple[int, int]:
         """``(batches, samples)`` of this consumer in an epoch, from batch `first_batch` on.
 
         In the epoch that a loaded state stands in, what was delivered before doesn't count.
         """
-        part = self._part(epoch)
+        course = self._course()
+        part = course.part(epoch)
         left = range(max(first_batch, part.first), part.count)
         nb_batches = len(left) - sum(1 for k in part.done if k in left)
         if not nb_batches:
             return 0, 0
-        plan = self._plan_of(part)
+        plan = course.plan_of(part)
         last = plan.batch(epoch, self._consumer, part.count - 1)
         return nb_batches, (nb_batches - 1) * plan.batch_size + len(last)
 
@@ -527,22 +528,20 @@ class SwiftLoader:
         """
         if isinstance(self._loaded, Mapping):  # not applied yet: the dataset's length is not known
             return dict(self._loaded)
-        plan = self._make_plan()
         self._apply_state()
-        if self._current is not None and self._current.begun:
-            part, taken = self._current.part, self._current.taken
-            now = self._resume.plan if self._resume and part.plan_id != _PLAN else plan
-            return capture(now, part.epoch, self._consumer, taken.first, taken.beyond)
-        if self._resume is not None and self._resume.epoch == self._epoch:
-            again = self._resume
-            return capture(again.plan, again.epoch, self._consumer, again.first_batch, again.ahead)
-        return capture(plan, self._epoch, self._consumer, 0)
+        course, standing = self._course(), self._standing
+        if standing is None or not standing.alive:
+            standing = Standing(course.part(self._epoch))  # at the beginning of what comes next
+        part, taken = standing.part, standing.taken
+        plan = course.plan_of(part)
+        return capture(plan, part.epoch, self._consumer, taken.first, taken.beyond)
 
     def state_at(self, epoch: int, first_batch: int) -> dict[str, Any]:
         """The state of a loader that has delivered all batches before `first_batch` of `epoch`."""
-        part = self._part(epoch)
+        course = self._course()
+        part = course.part(epoch)
         ahead = [k for k in part.done if k >= first_batch]
-        return capture(self._plan_of(part), epoch, self._consumer, first_batch, ahead)
+        return capture(course.plan_of(part), epoch, self._consumer, first_batch, ahead)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on where `state_dict()` was taken; the next `iter` gives what was left.
@@ -558,7 +557,8 @@ class SwiftLoader:
         """
         self._run.check_open()
         self._loaded = state
-        self._current = None
+        if self._standing is not None:
+            self._standing.overtaken = True
         if self._seed is None:  # none was asked for: the one that the run began with
             self._seed = saved_seed(state)
         if self._nb_samples is not None:
@@ -596,21 +596,12 @@ class SwiftLoader:
         assert pipeline is not None
         self._apply_state()
         if self._resume is not None:
-            pipeline.set_plan(_RESUMED_PLAN, self._resume.plan)
-        pipeline.prefetch(self._part(self._epoch), self._part)
+            pipeline.set_plan(RESUMED_PLAN, self._resume.plan)
+        course = self._course()
+        pipeline.prefetch(course.part(self._epoch), course.part)
 
-    def _part(self, epoch: int) -> EpochPart:
-        """What this consumer takes of an epoch."""
-        again = self._resume
-        if again is not None and again.epoch == epoch:
-            count = again.plan.nb_batches(self._consumer)
-            return EpochPart(_RESUMED_PLAN, epoch, count, again.first_batch, frozenset(again.ahead))
-        return EpochPart(_PLAN, epoch, self._make_plan().nb_batches(self._consumer))
-
-    def _plan_of(self, part: EpochPart) -> Plan:
-        if part.plan_id != _PLAN and self._resume is not None:
-            return self._resume.plan
-        return self._make_plan()
+    def _course(self) -> Course:
+        return Course(self._make_plan(), self._consumer, self._resume)
 
     def _unpacked_recipe(self) -> Recipe:
         size = os.fstat(self._payload_fd).st_size
@@ -650,6 +641,17 @@ class _Run:
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
+        if self._in_own_thread():
+            # The collector frees a forgotten loader in any thread, in the middle of anything.
+            threading.Thread(target=self._close, name="swift_loader-close").start()
+        else:
+            self._close()
+
+    def _in_own_thread(self) -> bool:
+        staging = self.stager is not None and self.stager.is_current
+        return staging or (self.pipeline is not None and self.pipeline.in_own_thread())
+
+    def _close(self) -> None:
         if self.pipeline is not None:
             self.pipeline.close()
         if self.stager is not None:

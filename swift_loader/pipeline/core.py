@@ -169,8 +169,10 @@ class Pipeline:
             self._numbers = Numbers(part, following)
             for item in self._delivery.keep_only(set()):
                 self._drop(item, todo)
+            self._delivery.pause()
             self._forget_all_but(set(), todo)
             self._send_orders(todo)
+            self._arrived.notify_all()
         self._do(todo)
 
     def begin(self, part: EpochPart, following: Callable[[int], EpochPart]) -> None:
@@ -195,6 +197,7 @@ class Pipeline:
                 self._drop(item, todo)
             self._forget_all_but(keep, todo)
             self._send_orders(todo)
+            self._arrived.notify_all()
         self._do(todo)
 
     def _forget_all_but(self, keep: set[Number], todo: _Todo) -> None:
@@ -203,23 +206,30 @@ class Pipeline:
             self._links[worker].forget(tickets)
             todo.flush[worker] = self._links[worker]
 
-    def next(self) -> tuple[Number, Item] | None:
-        """The next batch of the epoch, or None at its end.
+    def next(self, part: EpochPart) -> tuple[Number, Item] | None:
+        """The next batch of `part`, or None at its end, or when it is not delivered any more.
+
+        The second because a thread that takes ahead of the training loop may still be in here when
+        the loop begins another part: it gets no batch of that one, and what it holds of its own is
+        dropped. Parts are told apart by identity, as an epoch may be begun twice.
 
         Raises the error that stands in a batch's place (the batch is made again if the loop goes
         on), `WorkerTimeoutError`, or what ended the pipeline.
         """
-        found = self._take()
+        found = self._take(part)
         if found is None:
-            if not self._delivery.left:
+            self._wait_until(
+                lambda: self._is_over(part) or self._delivery.has_next(), self._options.timeout_s
+            )
+            found = self._take(part)
+            if found is None:
                 return None
-            self._wait_until(self._delivery.has_next, self._options.timeout_s)
-            found = self._take()
-            assert found is not None
         number, item = found
         self._decode(item)
         todo = _Todo()
         with self._lock:
+            if self._delivery.part is not part:
+                return None
             if item.fault is None:
                 self._delivery.taken(number)
                 self._dispatch.consumed()
@@ -231,9 +241,14 @@ class Pipeline:
             raise item.fault
         return found
 
-    def _take(self) -> tuple[Number, Item] | None:
+    def _is_over(self, part: EpochPart) -> bool:
+        return self._delivery.part is not part or not self._delivery.left
+
+    def _take(self, part: EpochPart) -> tuple[Number, Item] | None:
         with self._lock:
             self._check_open()
+            if self._delivery.part is not part:
+                return None
             found = self._delivery.take()
             if found is not None and found[1].early:
                 self._early[found[1].worker] -= 1
@@ -519,6 +534,10 @@ class Pipeline:
                 "this process was forked from the one that started the loader; "
                 "build and start a loader of its own here"
             )
+
+    def in_own_thread(self) -> bool:
+        """Whether it is a reader that calls: it may be anywhere in the books then."""
+        return any(reader.is_current for reader in self._readers)
 
     def close(self) -> None:
         """End all workers and threads. Batches that the user holds stay valid."""

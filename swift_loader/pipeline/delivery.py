@@ -14,6 +14,7 @@ from swift_loader.transport.messages import Number
 __all__ = ["Delivery", "Taken"]
 
 T = TypeVar("T")
+_NOTHING = EpochPart(plan_id=-1, epoch=-1, count=0)
 
 
 class Taken:
@@ -46,16 +47,20 @@ class Delivery(Generic[T]):
     def __init__(self, in_order: bool) -> None:
         self._in_order = in_order
         self._ready: dict[Number, T] = {}
-        self._part = EpochPart(plan_id=-1, epoch=-1, count=0)
-        self._taken = Taken(self._part)
+        self.part = _NOTHING
+        self._taken = Taken(self.part)
 
     def begin(self, part: EpochPart) -> list[T]:
         """Deliver `part` now. Returns what is ready and can't be of use any more."""
-        self._part = part
+        self.part = part
         self._taken = Taken(part)
         useless = [n for n in self._ready if n.epoch == part.epoch and n not in part]
         useless += [n for n in self._ready if n.epoch < part.epoch]
         return [self._ready.pop(number) for number in useless]
+
+    def pause(self) -> None:
+        """Deliver nothing until `begin`."""
+        self.begin(_NOTHING)
 
     def keep_only(self, wanted: set[Number]) -> list[T]:
         """Drop everything that is not in `wanted`; returns what was dropped."""
@@ -77,7 +82,7 @@ class Delivery(Generic[T]):
 
     def wanted(self) -> Number | None:
         """The number that the training loop waits for; None if any of the epoch will do."""
-        part = self._part
+        part = self.part
         if not self._in_order or not self._taken.left:
             return None
         return Number(part.plan_id, part.epoch, self._taken.first)
@@ -98,7 +103,7 @@ class Delivery(Generic[T]):
         self._taken.add(number.k)
 
     def _choose(self) -> Number | None:
-        part = self._part
+        part = self.part
         if not self._taken.left:
             return None
         if self._in_order:

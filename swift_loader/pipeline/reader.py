@@ -96,10 +96,12 @@ class Waiter:
             self._poll.unregister(fd)
 
     def _drain_wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):  # empty already; or closed, as whoever waits will find
             self._wake_read.recv(4096)
 
     def close(self) -> None:
+        """May come while another thread waits: it is woken."""
+        self.wake()
         self._wake_read.close()
         self._wake_write.close()
 
@@ -123,9 +125,14 @@ class ReaderThread:
             for link, events in self.waiter.wait(None):
                 self._handle(link, events)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether this is the thread that asks."""
+        return self._thread is threading.current_thread()
+
     def close(self) -> None:
+        """End the thread. Not to be called by itself."""
         self._open = False
         self.waiter.wake()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        self._thread.join()
         self.waiter.close()

@@ -1,4 +1,4 @@
-"""The order of batch numbers: this epoch from where it stands, then the next ones. Pure."""
+"""What a consumer takes of each epoch, and the order of batch numbers over epochs. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from swift_loader.plan import Plan, Resume
 from swift_loader.transport.messages import Number
 
-__all__ = ["EpochPart", "Numbers"]
+__all__ = ["PLAN", "RESUMED_PLAN", "Course", "EpochPart", "Numbers"]
+
+PLAN, RESUMED_PLAN = 0, 1  # plan ids: the loader's own, then those of resumed epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,33 @@ class EpochPart:
             and self.first <= number.k < self.count
             and number.k not in self.done
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a consumer takes of every epoch: its share, or what a loaded state left of it.
+
+    It holds nothing of the loader: the pipeline asks it for the epochs to come, and must not keep
+    a loader alive that nobody else holds.
+    """
+
+    plan: Plan
+    consumer: int
+    resumed: Resume | None = None
+
+    def part(self, epoch: int) -> EpochPart:
+        """What is taken of `epoch`."""
+        again = self.resumed
+        if again is not None and again.epoch == epoch:
+            count = again.plan.nb_batches(self.consumer)
+            return EpochPart(RESUMED_PLAN, epoch, count, again.first_batch, frozenset(again.ahead))
+        return EpochPart(PLAN, epoch, self.plan.nb_batches(self.consumer))
+
+    def plan_of(self, part: EpochPart) -> Plan:
+        """The plan that the numbers of `part` are of."""
+        if part.plan_id == RESUMED_PLAN and self.resumed is not None:
+            return self.resumed.plan
+        return self.plan
 
 
 class Numbers(Iterator[Number]):

@@ -36,7 +36,7 @@ __all__ = ["Source", "Staged", "Stager", "move", "pin_mapping"]
 class Source(Protocol):
     """What the stager takes from: the pipeline."""
 
-    def next(self) -> tuple[Number, Item] | None: ...
+    def next(self, part: EpochPart) -> tuple[Number, Item] | None: ...
 
 
 @dataclass(slots=True)
@@ -111,7 +111,6 @@ class Stager:
         self._changed = threading.Condition()
         self._staged: deque[Staged] = deque()
         self._part: EpochPart | None = None
-        self._generation = 0
         self._idle = True  # at the end of an epoch, or after an error: until the loop goes on
         self._open = True
         self._thread = threading.Thread(target=self._run, name="swift_loader-stager", daemon=True)
@@ -120,7 +119,6 @@ class Stager:
     def begin(self, part: EpochPart) -> None:
         """The pipeline delivers `part` now; what is staged of another epoch is dropped."""
         with self._changed:
-            self._generation += 1
             self._part = part
             self._staged.clear()
             self._idle = False
@@ -154,13 +152,17 @@ class Stager:
         """Batches that are staged."""
         return len(self._staged)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it is the stager's thread that asks."""
+        return self._thread is threading.current_thread()
+
     def close(self) -> None:
         """End the thread; the pipeline must be closed already, or the thread may be waiting."""
         with self._changed:
             self._open = False
             self._changed.notify_all()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        self._thread.join()
 
     # ---- the thread
 
@@ -172,25 +174,23 @@ class Stager:
                         self._changed.wait()
                     if not self._open:
                         break
-                    generation = self._generation
-                staged = self._stage()
+                    part = self._part
+                assert part is not None  # idle until the first
+                staged = self._stage(part)
                 with self._changed:
-                    if staged.number is None:
-                        if generation != self._generation:
-                            continue  # the end, or an error, of an epoch that nobody iterates now
-                        self._idle = True
-                    elif self._part is None or staged.number not in self._part:
-                        continue
+                    if part is not self._part:
+                        continue  # nobody iterates that epoch any more
+                    self._idle = staged.number is None
                     self._staged.append(staged)
                     self._changed.notify_all()
         if self._stream is not None:
             self._stream.synchronize()
         self._copying.clear()
 
-    def _stage(self) -> Staged:
+    def _stage(self, part: EpochPart) -> Staged:
         self._let_go()
         try:
-            found = self._source.next()
+            found = self._source.next(part)
             if found is None:
                 return Staged()
             number, item = found

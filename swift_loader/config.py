@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -23,6 +24,7 @@ __all__ = [
     "check_codec",
     "check_on_error",
     "check_platform",
+    "check_samplers",
     "chosen_seed",
     "refuse",
 ]
@@ -146,6 +148,21 @@ def check_on_error(value: object) -> None:
             value,
             "give 'raise', 'skip', 'replace', or a callable (exception, index) -> sample",
         )
+
+
+def check_samplers(
+    sampler: object, batch_sampler: object, *, shuffle: object, batch_size: object
+) -> None:
+    """An order of the user's leaves nothing to shuffle. Raises `ConfigError`."""
+    for option, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        if value is None:
+            continue
+        if not isinstance(value, Iterable):
+            refuse(option, value, "give an iterable, such as a torch.utils.data.Sampler")
+        if shuffle:
+            refuse("shuffle", shuffle, f"{option} says the order; leave shuffle out")
+    if batch_sampler is not None and (sampler is not None or batch_size != 1):
+        refuse("batch_sampler", batch_sampler, "it says sampler and batch_size; leave them out")
 
 
 def chosen_seed(option: int | None) -> int | None:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -25,19 +25,20 @@ from swift_loader.config import (
     check_codec,
     check_on_error,
     check_platform,
+    check_samplers,
     chosen_seed,
     refuse,
 )
 from swift_loader.errors import ClosedError
 from swift_loader.from_torch import dataset_and_options
 from swift_loader.iteration import EpochIterator, Standing
+from swift_loader.order import Order, PlannedOrder, SampledOrder, State, batches_of, saved_seed
 from swift_loader.pipeline.core import Pipeline, PipelineOptions
 from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.local import LocalLink
-from swift_loader.pipeline.schedule import PLAN, RESUMED_PLAN, Course
 from swift_loader.pipeline.sources import Source, launchers_of, sources_of
 from swift_loader.pipeline.staging import Stager, pin_mapping
-from swift_loader.plan import Plan, Resume, capture, resume, saved_seed
+from swift_loader.plan import Plan
 from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark
@@ -126,6 +127,10 @@ class SwiftLoader:
         an epoch are an error (None: no bound).
     max_worker_restarts:
         Dead workers that are replaced in an epoch, before it is an error.
+    sampler, batch_sampler:
+        An order of yours, such as a torch `Sampler`: indices, or lists of them. It says what this
+        consumer gets (torch's `DistributedSampler` does that by itself, others repeat themselves on
+        every consumer); ``set_epoch`` is called if it has one.
     remote_workers:
         Workers elsewhere, beside the local ones or (`worker_per_consumer` 0) in their place:
         addresses of endpoints that `swift-loader serve` runs, such as ``["tcp://node01:6543"]``,
@@ -181,6 +186,8 @@ class SwiftLoader:
         on_error: OnError = "raise",
         max_bad_samples: int | None = None,
         max_worker_restarts: int = 10,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
         remote_workers: str | Source | Sequence[str | Source] | None = None,
         remote_key: str | os.PathLike[str] | None = None,
         remote_timeout: float = 30.0,
@@ -191,6 +198,7 @@ class SwiftLoader:
         check_callable("worker_init_fn", worker_init_fn)
         check_codec(batch_encoder, batch_decoder)
         check_on_error(on_error)
+        check_samplers(sampler, batch_sampler, shuffle=shuffle, batch_size=batch_size)
         if dataset_kwargs is not None and not isinstance(dataset_kwargs, Mapping):
             refuse("dataset_kwargs", dataset_kwargs, "give a dict of keyword arguments, or None")
         self._sources = sources_of(remote_workers, remote_key)
@@ -225,6 +233,11 @@ class SwiftLoader:
             nb_remote=sum(source.nb_links for source in self._sources),
         )
         self._decoder = batch_decoder
+        self._sampled = (
+            None
+            if sampler is None and batch_sampler is None
+            else batches_of(sampler, batch_sampler, config.batch_size, tail == "drop")
+        )
         self._seed = chosen_seed(config.seed)
         self._payload_fd = _ship(
             pack(
@@ -249,8 +262,7 @@ class SwiftLoader:
         self._hand_on: OnMap | None = None
         self._consumer = 0
         self._epoch = 0  # the one that the next `iter` gives
-        self._plan: Plan | None = None
-        self._resume: Resume | None = None
+        self._order: Order | None = None
         self._loaded: Any = None
         self._standing: Standing | None = None
 
@@ -317,6 +329,7 @@ class SwiftLoader:
         collective = is_collective(config.nb_consumer)
         if self._seed is None:
             self._seed = agree_on_seed() if collective else FIXED_SEED
+            self._order = None  # it may have been asked for with another seed
         run.log = open_log(config.log, consumer_role(consumer_index))
         run.meter = Meter(consumer_index)
         failure: BaseException | None = None
@@ -327,16 +340,14 @@ class SwiftLoader:
             raise
         finally:
             if collective and not isinstance(failure, KeyboardInterrupt):
-                facts = self._plan.fingerprint() if self._plan is not None else {}
-                agree_on_plan(facts, failure)
-        assert self._plan is not None
-        run.log.logger.info("consumer {} started with {}", consumer_index, self._plan)
+                agree_on_plan(self._facts() if failure is None else {}, failure)
+        run.log.logger.info("consumer {} started: {}", consumer_index, self._facts())
         if config.benchmark or config.benchmark_file is not None:
             run.benchmark = open_benchmark(
                 run.meter,
                 path=config.benchmark_file,
                 logger=run.log.logger,
-                plan=self._plan.fingerprint(),
+                plan=self._facts(),
                 options=_plain_options(config),
             )
         self._prefetch()
@@ -397,7 +408,7 @@ class SwiftLoader:
         try:
             pipeline.start()
             self._nb_samples = pipeline.nb_samples
-            pipeline.set_plan(PLAN, self._make_plan())
+            self._the_order()
         except BaseException:
             self._finalizer()
             raise
@@ -457,10 +468,10 @@ class SwiftLoader:
         assert run.meter is not None
         if self._standing is not None:
             self._standing.overtaken = True
-        course = self._course()
-        part = course.part(self._epoch)
+        order = self._the_order()
+        part = order.part(self._epoch)
         standing = self._standing = Standing(part)
-        run.pipeline.begin(part, course.part)
+        run.pipeline.begin(part, order)
         if run.stager is not None:
             run.stager.begin(part)
         self._epoch += 1
@@ -474,23 +485,15 @@ class SwiftLoader:
         left of it.
         """
         if self._standing is not None and self._standing.alive:
-            return len(self._standing.part)
-        return len(self._course().part(self._epoch))
+            return self._standing.part.size
+        return self._the_order().part(self._epoch).size
 
     def size_of(self, epoch: int, first_batch: int = 0) -> tuple[int, int]:
         """``(batches, samples)`` of this consumer in an epoch, from batch `first_batch` on.
 
         In the epoch that a loaded state stands in, what was delivered before doesn't count.
         """
-        course = self._course()
-        part = course.part(epoch)
-        left = range(max(first_batch, part.first), part.count)
-        nb_batches = len(left) - sum(1 for k in part.done if k in left)
-        if not nb_batches:
-            return 0, 0
-        plan = course.plan_of(part)
-        last = plan.batch(epoch, self._consumer, part.count - 1)
-        return nb_batches, (nb_batches - 1) * plan.batch_size + len(last)
+        return self._planned().size_of(epoch, first_batch)
 
     def set_epoch(self, epoch: int) -> None:
         """The next `iter` gives this epoch. Raises `ConfigError` unless it is 0 or more."""
@@ -504,6 +507,11 @@ class SwiftLoader:
     def seed(self) -> int | None:
         """The seed in use; None as long as it is to be agreed on in `start()`."""
         return self._seed
+
+    @property
+    def nb_consumer(self) -> int:
+        """Training processes of the run."""
+        return self._config.nb_consumer
 
     @property
     def nb_samples(self) -> int:
@@ -529,21 +537,16 @@ class SwiftLoader:
         if isinstance(self._loaded, Mapping):  # not applied yet: the dataset's length is not known
             return dict(self._loaded)
         self._apply_state()
-        course, standing = self._course(), self._standing
+        order, standing = self._the_order(), self._standing
         if standing is None or not standing.alive:
-            standing = Standing(course.part(self._epoch))  # at the beginning of what comes next
-        part, taken = standing.part, standing.taken
-        plan = course.plan_of(part)
-        return capture(plan, part.epoch, self._consumer, taken.first, taken.beyond)
+            standing = Standing(order.part(self._epoch))  # at the beginning of what comes next
+        return order.capture(standing.part, standing.taken)
 
     def state_at(self, epoch: int, first_batch: int) -> dict[str, Any]:
         """The state of a loader that has delivered all batches before `first_batch` of `epoch`."""
-        course = self._course()
-        part = course.part(epoch)
-        ahead = [k for k in part.done if k >= first_batch]
-        return capture(course.plan_of(part), epoch, self._consumer, first_batch, ahead)
+        return self._planned().state_at(epoch, first_batch)
 
-    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Go on where `state_dict()` was taken; the next `iter` gives what was left.
 
         With the same set-up the rest is exactly that of the undisturbed run. Another number of
@@ -568,40 +571,54 @@ class SwiftLoader:
 
     # ---- inside
 
-    def _make_plan(self) -> Plan:
-        if self._plan is None:
+    def _the_order(self) -> Order:
+        """Which batches come; made when it is first asked for, since the length may be unknown."""
+        if self._order is None:
             config = self._config
-            self._plan = Plan(
-                self.nb_samples,
-                config.batch_size,
-                config.nb_consumer,
-                config.shuffle,
-                config.nearby_shuffle,
-                FIXED_SEED if self._seed is None else self._seed,
-                config.tail,
-            )
-        return self._plan
+            seed = FIXED_SEED if self._seed is None else self._seed
+            consumers = config.nb_consumer
+            if self._sampled is not None:
+                # Good for any batch number, and asked for seeds only.
+                seeds = Plan(2**62, 1, consumers, False, 0, seed)
+                self._order = SampledOrder(*self._sampled, seeds, self._consumer)
+            else:
+                plan = Plan(
+                    self.nb_samples,
+                    config.batch_size,
+                    consumers,
+                    config.shuffle,
+                    config.nearby_shuffle,
+                    seed,
+                    config.tail,
+                )
+                self._order = PlannedOrder(plan, self._consumer)
+        return self._order
+
+    def _facts(self) -> dict[str, Any]:
+        """What all consumers must agree on."""
+        plan, *_ = self._the_order().plans().values()
+        return {**plan.fingerprint(), "sampler": self._sampled is not None}
+
+    def _planned(self) -> PlannedOrder:
+        order = self._the_order()
+        if not isinstance(order, PlannedOrder):
+            raise ClosedError("a loader with a sampler of yours can't be shared between trainings")
+        return order
 
     def _apply_state(self) -> None:
-        if self._loaded is None:
-            return
-        again = resume(self._loaded, self._make_plan(), self._consumer)
-        self._loaded = None
-        self._resume = again
-        self._epoch = again.epoch
+        if self._loaded is not None:
+            state, self._loaded = self._loaded, None
+            self._order, self._epoch = self._the_order().resumed(state)
 
     def _prefetch(self) -> None:
         """Have the first batches made before anybody asks for them."""
         pipeline = self._run.pipeline
         assert pipeline is not None
         self._apply_state()
-        if self._resume is not None:
-            pipeline.set_plan(RESUMED_PLAN, self._resume.plan)
-        course = self._course()
-        pipeline.prefetch(course.part(self._epoch), course.part)
-
-    def _course(self) -> Course:
-        return Course(self._make_plan(), self._consumer, self._resume)
+        order = self._the_order()
+        for plan_id, plan in order.plans().items():
+            pipeline.set_plan(plan_id, plan)
+        pipeline.prefetch(order.part(self._epoch), order)
 
     def _unpacked_recipe(self) -> Recipe:
         size = os.fstat(self._payload_fd).st_size

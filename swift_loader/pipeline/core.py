@@ -13,9 +13,9 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from swift_loader.batch.codec import decode
 from swift_loader.errors import ClosedError, LoaderError, WorkerError
 from swift_loader.pipeline.delivery import Delivery
-from swift_loader.pipeline.dispatch import Dispatch, Order
+from swift_loader.pipeline.dispatch import Dispatch
 from swift_loader.pipeline.link import (
     Crashed,
     Event,
@@ -62,6 +62,18 @@ class PipelineOptions:
     max_bad_samples: int | None
     threads: Literal["none", "one", "per worker"]
     decoder: Callable[[bytes, NDArray[np.uint8]], Any] | None = None
+
+
+class PartOrder(Protocol):
+    """What the pipeline asks of the loader's order; see `swift_loader.order`."""
+
+    def following(self, epoch: int) -> EpochPart: ...
+
+    def numbers(self, part: EpochPart) -> Iterator[Number]: ...
+
+    def indices(self, number: Number) -> bytes: ...
+
+    def delivered(self, number: Number) -> None: ...
 
 
 @dataclass(slots=True)
@@ -111,7 +123,7 @@ class Pipeline:
         self._supervisor = Supervisor(options.max_worker_restarts, options.max_bad_samples)
         self._numbers: Numbers | None = None
         self._plans: dict[int, Plan] = {}
-        self._indices: Callable[[Number], bytes] | None = None
+        self._order: PartOrder | None = None
         self._links: dict[int, Link] = {}
         self._up: set[int] = set()
         self._given_up: dict[int, str] = {}  # workers that are not replaced, and why
@@ -157,16 +169,16 @@ class Pipeline:
                 todo.flush[worker] = self._links[worker]
         self._do(todo)
 
-    def use_indices(self, indices: Callable[[Number], bytes] | None) -> None:
-        """Send the sample indices (int64) with every order: the order is the user's own."""
-        self._indices = indices
+    def _numbers_from(self, part: EpochPart, order: PartOrder) -> Numbers:
+        self._order = order
+        return Numbers(part, order.following, order.numbers, self._delivery.ends)
 
-    def prefetch(self, part: EpochPart, following: Callable[[int], EpochPart]) -> None:
+    def prefetch(self, part: EpochPart, order: PartOrder) -> None:
         """Begin to make the batches of `part`, which the training loop will `begin` later."""
         todo = _Todo()
         with self._lock:
             self._check_open()
-            self._numbers = Numbers(part, following)
+            self._numbers = self._numbers_from(part, order)
             for item in self._delivery.keep_only(set()):
                 self._drop(item, todo)
             self._delivery.pause()
@@ -175,8 +187,8 @@ class Pipeline:
             self._arrived.notify_all()
         self._do(todo)
 
-    def begin(self, part: EpochPart, following: Callable[[int], EpochPart]) -> None:
-        """Deliver `part` from now on; after it, prefetch what `following(epoch)` gives.
+    def begin(self, part: EpochPart, order: PartOrder) -> None:
+        """Deliver `part` from now on; after it, prefetch what `order` has follow.
 
         What was prefetched of it is kept, everything else is dropped.
         """
@@ -185,7 +197,7 @@ class Pipeline:
             self._check_open()
             self._supervisor.epoch_begins()
             if self._numbers is None or not self._numbers.begin(part):
-                self._numbers = Numbers(part, following)
+                self._numbers = self._numbers_from(part, order)
                 self._numbers.begin(part)
                 keep: set[Number] = set()
             else:
@@ -233,6 +245,8 @@ class Pipeline:
             if item.fault is None:
                 self._delivery.taken(number)
                 self._dispatch.consumed()
+                if self._order is not None:
+                    self._order.delivered(number)
             else:
                 self._dispatch.give_back(number)
             self._send_orders(todo)
@@ -426,8 +440,10 @@ class Pipeline:
         plan = self._plans.get(number.plan_id) if number is not None else None
         if number is None or plan is None:
             return []
-        if self._indices is not None:
-            return [int(i) for i in np.frombuffer(self._indices(number), "<i8")]
+        assert self._order is not None
+        own = self._order.indices(number)
+        if own:
+            return [int(i) for i in np.frombuffer(own, "<i8")]
         samples: list[int] = plan.batch(number.epoch, self._meter.consumer, number.k).tolist()
         return samples
 
@@ -436,11 +452,9 @@ class Pipeline:
             return
         for order in self._dispatch.orders():
             link = self._links[order.worker]
-            link.make(order.ticket, order.number, self._indices_of(order))
+            indices = self._order.indices(order.number) if self._order is not None else b""
+            link.make(order.ticket, order.number, indices)
             todo.flush[order.worker] = link
-
-    def _indices_of(self, order: Order) -> bytes:
-        return self._indices(order.number) if self._indices is not None else b""
 
     def _drop(self, item: Item, todo: _Todo) -> None:
         """`item` was ready and is not wanted."""

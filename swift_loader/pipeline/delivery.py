@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from swift_loader.pipeline.schedule import EpochPart
+from swift_loader.pipeline.schedule import UNKNOWN, EpochPart
 from swift_loader.transport.messages import Number
 
 __all__ = ["Delivery", "Taken"]
@@ -49,11 +49,14 @@ class Delivery(Generic[T]):
         self._ready: dict[Number, T] = {}
         self.part = _NOTHING
         self._taken = Taken(self.part)
+        self._counts: dict[EpochPart, int] = {}  # of parts that could not tell at their beginning
 
     def begin(self, part: EpochPart) -> list[T]:
         """Deliver `part` now. Returns what is ready and can't be of use any more."""
         self.part = part
         self._taken = Taken(part)
+        if part in self._counts:
+            self._taken.left -= UNKNOWN - self._counts.pop(part)
         useless = [n for n in self._ready if n.epoch == part.epoch and n not in part]
         useless += [n for n in self._ready if n.epoch < part.epoch]
         return [self._ready.pop(number) for number in useless]
@@ -86,6 +89,15 @@ class Delivery(Generic[T]):
         if not self._in_order or not self._taken.left:
             return None
         return Number(part.plan_id, part.epoch, self._taken.first)
+
+    def ends(self, part: EpochPart, count: int) -> None:
+        """Only now it is known that `part` has `count` batches."""
+        if part.count != UNKNOWN:
+            return
+        if part == self.part:
+            self._taken.left -= UNKNOWN - count
+        else:
+            self._counts[part] = count
 
     def has_next(self) -> bool:
         """Whether `take` would give a batch."""

@@ -1,4 +1,4 @@
-"""What a consumer takes of each epoch, and the order of batch numbers over epochs. Pure."""
+"""What a consumer takes of an epoch, and the order of batch numbers over epochs. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from swift_loader.plan import Plan, Resume
 from swift_loader.transport.messages import Number
 
-__all__ = ["PLAN", "RESUMED_PLAN", "Course", "EpochPart", "Numbers"]
+__all__ = ["UNKNOWN", "EpochPart", "Numbers"]
 
-PLAN, RESUMED_PLAN = 0, 1  # plan ids: the loader's own, then those of resumed epochs
+UNKNOWN = 2**62  # the count of a part that nobody can tell before its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,13 @@ class EpochPart:
             if k not in self.done:
                 yield Number(self.plan_id, self.epoch, k)
 
+    @property
+    def size(self) -> int:
+        """Batches of the part; `TypeError` where nobody can tell before its end."""
+        if self.count == UNKNOWN:
+            raise TypeError("the sampler has no length, so the epoch has none either")
+        return len(self)
+
     def __len__(self) -> int:
         return self.count - self.first - sum(1 for k in self.done if k >= self.first)
 
@@ -41,40 +47,26 @@ class EpochPart:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """What a consumer takes of every epoch: its share, or what a loaded state left of it.
+class Numbers(Iterator[Number]):
+    """Endless numbers, epoch after epoch; ends only where an epoch is empty.
 
-    It holds nothing of the loader: the pipeline asks it for the epochs to come, and must not keep
-    a loader alive that nobody else holds.
+    `numbers_of` gives those of a part. `ended(part, count)` is called when a part is given out.
     """
 
-    plan: Plan
-    consumer: int
-    resumed: Resume | None = None
-
-    def part(self, epoch: int) -> EpochPart:
-        """What is taken of `epoch`."""
-        again = self.resumed
-        if again is not None and again.epoch == epoch:
-            count = again.plan.nb_batches(self.consumer)
-            return EpochPart(RESUMED_PLAN, epoch, count, again.first_batch, frozenset(again.ahead))
-        return EpochPart(PLAN, epoch, self.plan.nb_batches(self.consumer))
-
-    def plan_of(self, part: EpochPart) -> Plan:
-        """The plan that the numbers of `part` are of."""
-        if part.plan_id == RESUMED_PLAN and self.resumed is not None:
-            return self.resumed.plan
-        return self.plan
-
-
-class Numbers(Iterator[Number]):
-    """Endless numbers, epoch after epoch; ends only where an epoch is empty."""
-
-    def __init__(self, part: EpochPart, following: Callable[[int], EpochPart]) -> None:
+    def __init__(
+        self,
+        part: EpochPart,
+        following: Callable[[int], EpochPart],
+        numbers_of: Callable[[EpochPart], Iterator[Number]],
+        ended: Callable[[EpochPart, int], None],
+    ) -> None:
         self._following = following
+        self._numbers_of = numbers_of
+        self._ended = ended
         self._last = part
-        self._inner = part.numbers()
+        self._next_k = part.first
+        self._inner = numbers_of(part)
+        self._over = False
         self._ahead = deque([part])  # entered, not begun by the training loop
 
     def begin(self, part: EpochPart) -> bool:
@@ -89,13 +81,18 @@ class Numbers(Iterator[Number]):
         return list(self._ahead)
 
     def __next__(self) -> Number:
-        while True:
+        while not self._over:
             number = next(self._inner, None)
             if number is not None:
+                self._next_k = number.k + 1
                 return number
+            self._ended(self._last, self._next_k)
             following = self._following(self._last.epoch + 1)
             if not len(following):
-                raise StopIteration
+                self._over = True
+                break
             self._last = following
+            self._next_k = following.first
             self._ahead.append(following)
-            self._inner = following.numbers()
+            self._inner = self._numbers_of(following)
+        raise StopIteration

@@ -65,8 +65,8 @@ def sources_of(option: Any, key: str | os.PathLike[str] | None) -> list[Source]:
     listed = [option] if isinstance(option, (str, Source)) else option
     if not isinstance(listed, Sequence):
         raise ConfigError(
-            f"remote_workers={option!r}: give addresses such as ['tcp://node01:6543'], or an object "
-            "such as swift_loader.remote.RayWorkers(...)"
+            f"remote_workers={option!r}: give addresses such as ['tcp://node01:6543'], or an "
+            "object such as swift_loader.remote.RayWorkers(...)"
         )
     return [one if isinstance(one, Source) else _from_address(one, key) for one in listed]
 

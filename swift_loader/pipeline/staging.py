@@ -106,7 +106,9 @@ class Stager:
         self._move = to_device or move
         self._max_staged = max_staged
         self._cuda = device.type == "cuda"
-        self._stream: Any = torch.cuda.Stream(device) if self._cuda else None
+        self._stream: Any = None
+        if self._cuda:
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._copying: deque[Staged] = deque()  # their slots are being read by the device
         self._changed = threading.Condition()
         self._staged: deque[Staged] = deque()

@@ -16,34 +16,25 @@ import dis
 import importlib
 import marshal
 import sys
-from collections import namedtuple
 from collections.abc import Callable, Iterator
-from enum import Enum, EnumMeta
 from functools import cached_property, lru_cache
 from types import (
     CellType,
     CodeType,
     FunctionType,
     MappingProxyType,
-    MemberDescriptorType,
     ModuleType,
 )
 from typing import Any, TypeVar, cast
 
+from swift_loader.batch import classes
+from swift_loader.batch.classes import MADE_BY_CLASS_STATEMENT
 from swift_loader.batch.identity import is_importable
 
 __all__ = ["ByValue"]
 
 Reduced = tuple[Any, ...]
 
-#: must be there when the class is made
-_IN_BODY = ("__module__", "__qualname__", "__doc__", "__slots__", "__orig_bases__")
-#: are there when the class has been made
-_MADE_BY_TYPE = {"__dict__", "__weakref__", "_abc_impl", *_IN_BODY}
-_MADE_BY_CLASS_STATEMENT = 1 << 9  # the interpreter's flag for types on its heap
-_MADE_BY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
-#: what an enumeration holds beside its members; the rest its metaclass makes
-_METHODS = (FunctionType, property, classmethod, staticmethod, cached_property)
 _GLOBAL_NAMES = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"} | {
     *("STORE_GLOBAL", "DELETE_GLOBAL")
 }
@@ -75,10 +66,10 @@ class ByValue:
         if type(obj) is FunctionType:
             return NotImplemented if is_importable(obj) else self._reduce_function(obj)
         if isinstance(obj, type):
-            if is_importable(obj) or not obj.__flags__ & _MADE_BY_CLASS_STATEMENT:
+            if is_importable(obj) or not obj.__flags__ & MADE_BY_CLASS_STATEMENT:
                 return NotImplemented
             self.classes.append(obj)
-            return _reduce_type(obj)
+            return classes.reduce(obj)
         if id(obj) in _MARKS:
             return mark_of_dataclasses, (_MARKS[id(obj)],)
         return NotImplemented
@@ -230,104 +221,3 @@ _REDUCERS: dict[type, Callable[[Any], Any]] = {
     TypeVar: _reduce_typevar,
     _Cached: _reduce_cached,
 }
-
-
-def _reduce_type(kind: type) -> Reduced:
-    if isinstance(kind, EnumMeta) and kind.__members__:
-        return _reduce_enum(kind)
-    if kind.__bases__ == (tuple,) and hasattr(kind, "_field_defaults"):
-        return _reduce_named_tuple(kind)
-    return _reduce_class(kind)
-
-
-def _reduce_class(kind: type) -> Reduced:
-    namespace = vars(kind)
-    body = {name: namespace[name] for name in _IN_BODY if name in namespace}
-    body["__qualname__"] = kind.__qualname__
-    rest = {
-        name: value
-        for name, value in namespace.items()
-        if name not in _MADE_BY_TYPE and not _is_slot(value, kind)
-    }
-    made = make_class, (type(kind), kind.__name__, kind.__bases__, body)
-    return (*made, rest, None, None, set_attributes)
-
-
-def _is_slot(value: Any, kind: type) -> bool:
-    return isinstance(value, MemberDescriptorType) and value.__objclass__ is kind
-
-
-def make_class(meta: type, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
-    """A class without its methods."""
-    return meta(name, bases, body)
-
-
-def set_attributes(kind: type, attributes: dict[str, Any]) -> None:
-    """Give a class its methods and whatever else it holds."""
-    for name, value in attributes.items():
-        type.__setattr__(kind, name, value)
-
-
-def _reduce_named_tuple(kind: Any) -> Reduced:
-    names = kind.__name__, kind.__module__, kind.__qualname__
-    bare = vars(namedtuple("bare", kind._fields))
-    rest = {
-        name: value
-        for name, value in vars(kind).items()
-        if name not in bare or name in ("__doc__", "__orig_bases__")
-    }
-    made = make_named_tuple, (names, kind._fields, kind._field_defaults)
-    return (*made, rest, None, None, set_attributes)
-
-
-def make_named_tuple(
-    names: tuple[str, str, str], fields: tuple[str, ...], defaults: dict[str, Any]
-) -> Any:
-    """A class of named tuples."""
-    name, module, qualname = names
-    kind = cast(Any, namedtuple)(name, fields, defaults=list(defaults.values()), module=module)
-    kind.__qualname__ = qualname
-    return kind
-
-
-def _reduce_enum(kind: EnumMeta) -> Reduced:
-    members: dict[str, Enum] = dict(kind.__members__.items())
-    values = [(name, member._value_) for name, member in members.items()]
-    names = kind.__name__, kind.__module__, kind.__qualname__, kind.__doc__
-    bare = vars(Enum("bare", ["member"]))
-    of_class = {
-        name: value
-        for name, value in vars(kind).items()
-        if isinstance(value, _METHODS) and name not in bare
-    }
-    of_members = {
-        name: {key: value for key, value in vars(member).items() if key not in _MADE_BY_MEMBER}
-        for name, member in members.items()
-    }
-    made = make_enum, (type(kind), kind.__bases__, names, values)
-    return (*made, (of_class, of_members), None, None, finish_enum)
-
-
-def make_enum(
-    meta: type[EnumMeta],
-    bases: tuple[type, ...],
-    names: tuple[str, str, str, str | None],
-    values: list[tuple[str, Any]],
-) -> EnumMeta:
-    """An enumeration with these members and nothing else yet."""
-    name, module, qualname, doc = names
-    body: Any = meta.__prepare__(name, bases)
-    body["__module__"], body["__qualname__"], body["__doc__"] = module, qualname, doc
-    for member, value in values:
-        body[member] = value
-    return meta(name, bases, body)
-
-
-def finish_enum(kind: EnumMeta, rest: tuple[dict[str, Any], dict[str, dict[str, Any]]]) -> None:
-    """Give it its methods, and its members what their `__init__` had set."""
-    of_class, of_members = rest
-    for name, value in of_class.items():
-        setattr(kind, name, value)
-    for name, attributes in of_members.items():
-        for key, value in attributes.items():
-            object.__setattr__(kind.__members__[name], key, value)

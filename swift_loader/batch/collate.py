@@ -24,7 +24,7 @@ from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils.collate import default_collate_fn_map as registry
 
 from swift_loader.batch.arena import ALIGNMENT_BYTES, Arena
-from swift_loader.batch.mismatch import Mismatch, differing, explain
+from swift_loader.batch.mismatch import Mismatch, explain, keys_differ, lengths_differ
 from swift_loader.errors import BatchError
 
 __all__ = ["collate"]
@@ -177,7 +177,7 @@ class _Collator:
         try:
             columns = [[each[key] for each in mappings] for key in keys]
         except (KeyError, TypeError, IndexError) as error:
-            raise _keys_differ(mappings, error) from error
+            raise keys_differ(mappings, error) from error
         collated = dict(zip(keys, self._fields(columns, lambda n: f"[{keys[n]!r}]"), strict=True))
         return collated if type(first) is dict else _refilled_mapping(first, collated)
 
@@ -186,7 +186,7 @@ class _Collator:
         try:
             columns = list(zip(*sequences, strict=True))
         except (ValueError, TypeError) as error:
-            raise _lengths_differ(sequences, error) from error
+            raise lengths_differ(sequences, error) from error
         collated = self._fields(columns, lambda n: f"[{n}]")
         is_plain = isinstance(first, tuple) or type(first) is list
         return collated if is_plain else _refilled_sequence(first, collated)
@@ -286,21 +286,6 @@ class _Collator:
             for key, function in registry.items()
         }
         return {**handed_on, object: bound(_Collator.values)}
-
-
-def _keys_differ(mappings: Sequence[Mapping[Any, Any]], error: Exception) -> Mismatch:
-    if not all(isinstance(each, abc.Mapping) for each in mappings):
-        return explain(mappings, error)
-    fix = "Return the same keys in every sample, or give a collate_fn"
-    keys = (str(list(each)) for each in mappings)
-    return differing("keys differ", keys, fix) or explain(mappings, error)
-
-
-def _lengths_differ(sequences: Sequence[Sequence[Any]], error: Exception) -> Mismatch:
-    if not all(isinstance(each, abc.Sequence) for each in sequences):
-        return explain(sequences, error)
-    lengths = (f"length {len(each)}" for each in sequences)
-    return differing("lengths differ", lengths) or explain(sequences, error)
 
 
 def _refilled_mapping(first: Any, collated: dict[Any, Any]) -> Any:

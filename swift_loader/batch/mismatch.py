@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import abc
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from swift_loader.batch.reduce import why_not_cpu
 
-__all__ = ["Mismatch", "differing", "explain"]
+__all__ = ["Mismatch", "explain", "keys_differ", "lengths_differ"]
 
 _SHOWN = 5  # indices named of each group; more of them hide the point
 _PAD = "Pad or crop them alike in the dataset, or give a collate_fn that does"
@@ -45,7 +46,7 @@ class Mismatch(Exception):
         return f"{subject} can't be collated: {problem}. {self._fix}."
 
 
-def differing(problem: str, found: Iterable[str], fix: str = _PAD) -> Mismatch | None:
+def _differing(problem: str, found: Iterable[str], fix: str = _PAD) -> Mismatch | None:
     """A mismatch if not all of `found`, one a sample, are the same."""
     groups: dict[str, list[int]] = {}
     for place, what in enumerate(found):
@@ -56,14 +57,14 @@ def differing(problem: str, found: Iterable[str], fix: str = _PAD) -> Mismatch |
 def explain(batch: Sequence[Any], error: Exception | None = None) -> Mismatch:
     """What is wrong with the values of one field; `error` came when they were collated."""
     same_type = "Return the same type in every sample, or give a collate_fn that handles both"
-    mismatch = differing("types differ", (type(each).__name__ for each in batch), same_type)
+    mismatch = _differing("types differ", (type(each).__name__ for each in batch), same_type)
     if mismatch is not None:
         return mismatch
     first = batch[0]
     if isinstance(first, Tensor):
         return _explain_tensors(batch, error)
     if isinstance(first, np.ndarray):
-        mismatch = differing("shapes differ", (str(each.shape) for each in batch))
+        mismatch = _differing("shapes differ", (str(each.shape) for each in batch))
         return mismatch or Mismatch(f"torch has no dtype like numpy's {first.dtype}", _CONVERT)
     if error is None:
         kind = type(first)
@@ -71,18 +72,35 @@ def explain(batch: Sequence[Any], error: Exception | None = None) -> Mismatch:
     return Mismatch(str(error), _CONVERT)
 
 
+def keys_differ(mappings: Sequence[Mapping[Any, Any]], error: Exception) -> Mismatch:
+    """What is wrong with mappings of which `error` came when their values were looked up."""
+    if not all(isinstance(each, abc.Mapping) for each in mappings):
+        return explain(mappings, error)
+    fix = "Return the same keys in every sample, or give a collate_fn"
+    keys = (str(list(each)) for each in mappings)
+    return _differing("keys differ", keys, fix) or explain(mappings, error)
+
+
+def lengths_differ(sequences: Sequence[Sequence[Any]], error: Exception) -> Mismatch:
+    """What is wrong with sequences of which `error` came when they were gone through together."""
+    if not all(isinstance(each, abc.Sequence) for each in sequences):
+        return explain(sequences, error)
+    lengths = (f"length {len(each)}" for each in sequences)
+    return _differing("lengths differ", lengths) or explain(sequences, error)
+
+
 def _explain_tensors(batch: Sequence[Tensor], error: Exception | None) -> Mismatch:
     first = batch[0]
     for each in batch:
         if not each.is_cpu:
             return Mismatch(*why_not_cpu(each))
-    mismatch = differing("layouts differ", (_layout(each) for each in batch))
+    mismatch = _differing("layouts differ", (_layout(each) for each in batch))
     if mismatch is not None:
         return mismatch
     if _layout(first) != "torch.strided":
         fix = "Return dense tensors, or give a collate_fn that puts sparse or nested ones together"
         return Mismatch(f"{_layout(first)} tensors have no common stack", fix)
-    mismatch = differing("shapes differ", (str(tuple(each.shape)) for each in batch))
+    mismatch = _differing("shapes differ", (str(tuple(each.shape)) for each in batch))
     return mismatch or Mismatch(str(error), _CONVERT)
 
 

@@ -1,15 +1,15 @@
-"""Finds what in a large object can't be pickled, and says what to do about it."""
+"""Finds what in a large object can't travel, and says what to do about it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import CellType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["blame"]
+__all__ = ["Culprit", "blame", "find"]
 
 _MAX_DEPTH = 20
 _MAX_TRIED = 2000  # of the things looked at, so that an answer comes soon
@@ -26,27 +26,41 @@ for _name in ("BufferedReader", "BufferedWriter", "BufferedRandom", "TextIOWrapp
     _ADVICE[_name] = _ADVICE["FileIO"]
 
 
+class Culprit(NamedTuple):
+    """What can't travel: where it is, as Python writes it, the thing itself, and why not."""
+
+    path: str
+    thing: Any
+    error: Exception
+
+    def __str__(self) -> str:
+        kind = type(self.thing)
+        return f"{self.path} (a {kind.__module__}.{kind.__qualname__})"
+
+
+def find(obj: Any, failure: Callable[[Any], Exception | None], path: str = "") -> Culprit | None:
+    """The innermost thing in `obj` that can't travel by itself; None if `obj` can.
+
+    Args:
+        obj: what was to travel.
+        failure: tries one thing alone; gives the error, or None if that one travels.
+        path: what `obj` is called.
+    """
+    return _Search(failure).within(path, obj, 0)
+
+
 def blame(
     parts: Mapping[str, Any], failure: Callable[[Any], Exception | None], error: Exception
 ) -> str:
-    """Which part of `parts` can't travel, as `part['key'].attribute`, why, and the fix.
-
-    Args:
-        parts: what was to travel; `error` says that it didn't.
-        failure: tries one thing alone; gives the error, or None if that one travels.
-    """
-    search = _Search(failure)
+    """Which part of `parts` can't travel to a worker, why, and the fix; `error` says it can't."""
     for name, part in parts.items():
-        found = search.within(name, part, 0)
-        if found is not None:
-            path, culprit, why = found
-            kind = type(culprit)
-            what = f"{path} (a {kind.__module__}.{kind.__qualname__})"
-            if isinstance(culprit, torch.Tensor) and not culprit.is_cpu:
+        culprit = find(part, failure, name)
+        if culprit is not None:
+            why, advice = str(culprit.error), _ADVICE.get(type(culprit.thing).__name__)
+            if isinstance(culprit.thing, torch.Tensor) and not culprit.thing.is_cpu:
+                why = f"it is on {culprit.thing.device}"
                 advice = "Pass a CPU tensor: workers must not touch the device"
-                return f"{what} can't travel to a worker: it is on {culprit.device}. {advice}."
-            advice = _ADVICE.get(kind.__name__, _ADVICE[""])
-            return f"{what} can't travel to a worker: {why}. {advice}."
+            return f"{culprit} can't travel to a worker: {why}. {advice or _ADVICE['']}."
     return f"the dataset can't travel to a worker: {error}. {_ADVICE['']}."
 
 
@@ -56,8 +70,7 @@ class _Search:
         self._seen: set[int] = set()
         self._nb_tried = 0
 
-    def within(self, path: str, obj: Any, depth: int) -> tuple[str, Any, Exception] | None:
-        """The innermost thing under `obj` that fails by itself; None if `obj` travels."""
+    def within(self, path: str, obj: Any, depth: int) -> Culprit | None:
         if id(obj) in self._seen or self._nb_tried >= _MAX_TRIED:
             return None
         self._seen.add(id(obj))
@@ -70,7 +83,7 @@ class _Search:
                 found = self.within(path + step, child, depth + 1)
                 if found is not None:
                     return found
-        return path, obj, error
+        return Culprit(path, obj, error)
 
 
 def _children(obj: Any) -> Iterator[tuple[str, Any]]:

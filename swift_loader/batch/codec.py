@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
+from swift_loader.batch.blame import find
 from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.placer import NoRoom, Placer
 from swift_loader.batch.rebuild import given_buffers
@@ -52,16 +53,21 @@ _FLAGS = [bytes([flag]) for flag in range(4)]
 def encode(batch: Any, arena: Arena) -> bytes:
     """The skeleton of `batch`; its numbers are laid into `arena` where they do not lie there yet.
 
+    What pickle can't do goes by value or through `dill`, which is slow, each time again.
+
     Raises:
         SlotTooSmall: the arena is too small; says how many bytes will do.
-        BatchError: something in the batch can't leave this process; says where it is, and the fix.
+        BatchError: something in the batch can't leave this process; names the field, and the fix.
+        Exception: whatever a `__reduce__` of the user's raises.
     """
     mark = arena.used_bytes
     try:
         return _encode(batch, arena, by_dill=False)
-    except (SlotTooSmall, BatchError):
+    except SlotTooSmall:
         raise
-    except Exception as error:  # noqa: BLE001 (whatever a __reduce__ of the user's raises)
+    except BatchError as error:
+        raise _named(batch, error) from error
+    except Exception as error:  # noqa: BLE001 (dill may do it; else this is what counts)
         plain_error = error
     arena.rewind(mark)
     try:
@@ -69,7 +75,32 @@ def encode(batch: Any, arena: Arena) -> bytes:
     except (SlotTooSmall, BatchError):
         raise
     except Exception as error:
+        if isinstance(plain_error, (pickle.PicklingError, TypeError, AttributeError)):
+            raise _named(batch, plain_error) from error
         raise plain_error from error
+
+
+def _named(batch: Any, error: Exception) -> BatchError:
+    """The error that says where in the batch is what can't be sent."""
+    culprit = find(batch, _failure)
+    if culprit is None:  # fails only as a whole
+        return BatchError(f"the batch can't be sent: {error}")
+    where = f"field {culprit}" if culprit.path else "it"
+    return BatchError(f"the batch can't be sent: {where}: {culprit.error}")
+
+
+def _failure(value: Any) -> Exception | None:
+    """Why one value alone can't be sent, None if it can."""
+    for by_dill in (False, True):
+        try:
+            _encode(value, Arena(None), by_dill)
+        except SlotTooSmall:
+            return None
+        except Exception as caught:  # noqa: BLE001 (it is what was asked for)
+            error = caught
+        else:
+            return None
+    return error
 
 
 def decode(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> Any:

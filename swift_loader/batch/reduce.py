@@ -91,7 +91,7 @@ class Reducer:
         if tensor.requires_grad:
             tensor = tensor.detach()
         if not tensor.is_cpu:
-            raise BatchError("a batch can't be sent: {}. {}.".format(*why_not_cpu(tensor)))
+            raise BatchError("{}. {}.".format(*why_not_cpu(tensor)))
         if tensor.is_nested:
             return rebuild.nested, (list(tensor.unbind()),)
         layout = tensor.layout
@@ -106,7 +106,7 @@ class Reducer:
         name = DTYPE_NAMES.get(tensor.dtype)
         if name is None or layout is not torch.strided:
             raise BatchError(
-                f"a tensor of {tensor.dtype} and {layout} can't be sent to another process: "
+                f"a tensor of {tensor.dtype} and {layout} has no form to be sent in: "
                 "return tensor.dequantize(), .int_repr() or .to_dense() instead"
             )
         if tensor.numel() and not tensor.data_ptr():

@@ -43,13 +43,13 @@ class _LeaseRef(weakref.ref[Any]):
     lease: _Lease
 
 
-#: the leases that tensors hold, in this process
-_held: set[_LeaseRef] = set()
+#: the leases that tensors hold, in this process; by id, for a reference hashes as its referent
+_held: dict[int, _LeaseRef] = {}
 
 
 def _freed(ref: _LeaseRef) -> None:
     """The last tensor over a batch is gone. May run anywhere, in any thread."""
-    _held.discard(ref)
+    _held.pop(id(ref), None)
     ref.connection.freed(ref.lease)
 
 
@@ -123,7 +123,7 @@ class Connection:
         ref = _LeaseRef(holder, _freed)
         ref.connection = self
         ref.lease = lease
-        _held.add(ref)
+        _held[id(ref)] = ref
 
     def taken(self) -> None:
         """Say what was taken, if it is time to."""

@@ -228,7 +228,7 @@ class TensorProducer:
         """Serve until all who take part have room. False: nobody wants the rest of the epoch."""
         wait_s: float | None = 0.0
         while True:
-            self._serve(wait_s)
+            self.serve(wait_s)
             members = self._members.values()
             if not any(m.state == "active" for m in members):
                 if any(m.state == "waiting" for m in members):
@@ -282,7 +282,7 @@ class TensorProducer:
             return
         deadline_s = math.inf if timeout is None else time.monotonic() + timeout
         self._end_epoch()
-        self._serve(0.0)
+        self.serve(0.0)
         while True:
             behind = [
                 m
@@ -296,7 +296,7 @@ class TensorProducer:
                 break
             lag_s = self._check_lag([m for m in behind if m.state == "active"])
             waits = [s for s in (lag_s, left_s) if s is not None and s < math.inf]
-            self._serve(min(waits) if waits else None)
+            self.serve(min(waits) if waits else None)
         for member in self._members.values():
             member.end(Ended())
         self.close()
@@ -353,7 +353,7 @@ class TensorProducer:
 
     # ---- consumers
 
-    def _serve(self, wait_s: float | None) -> None:
+    def serve(self, wait_s: float | None) -> None:
         """Do what consumers ask for; wait at most `wait_s` for the first of them (None: ever)."""
         timeout_ms = None if wait_s is None else math.ceil(min(wait_s, 1e6) * 1000)
         for fd, _ in self._poll.poll(timeout_ms):

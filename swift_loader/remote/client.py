@@ -177,6 +177,8 @@ class EndpointLink:
         self._connect()
         self._post(self._hello(payload_sha256))
         self.flush()
+        if self._monitor.poll(0):  # only who has once found nothing is told of what comes
+            self._wake()
 
     def _connect(self) -> None:
         address = self._address
@@ -373,10 +375,10 @@ class EndpointLink:
         self._over = True
         self._address.lost()
         if self._address.is_given_up():
-            story += (
-                f"; it was of no use for remote_timeout={self._address.timeout_s:g} s, or in "
-                f"{_MOST_LOSSES} connections"
-            )
+            how_long = f"for remote_timeout={self._address.timeout_s:g} s"
+            if self._address.losses > _MOST_LOSSES:
+                how_long = f"in {_MOST_LOSSES} connections, one after the other"
+            story += f"; it was of no use {how_long}"
             events.append(Gone(story, None, replace="never"))
         else:
             events.append(Gone(story, None, replace="uncounted"))
@@ -411,8 +413,11 @@ class EndpointLink:
         with self._lock:
             if self._early:
                 self._wake()
-            silent = f"the endpoint did not say within {_STACK_WAIT_S:g} s where its workers are"
-            return silent if self._stacks is None else self._stacks
+            if self._stacks is not None:
+                return self._stacks
+            if not self._welcome or self._over:
+                return "there is no connection to it"
+            return f"the endpoint did not say within {_STACK_WAIT_S:g} s where its workers are"
 
     def kill(self, why: str) -> None:
         """The session ends, and with it its workers; another one begins."""

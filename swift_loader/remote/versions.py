@@ -35,9 +35,7 @@ def what_differs(endpoint: Mapping[str, str], training: Mapping[str, str]) -> st
     for name, parts in _PARTS.items():
         there, mine = endpoint.get(name, "?"), training.get(name, "?")
         if _head(there, parts) != _head(mine, parts):
-            differing.append(
-                f"{name} is {there} on the endpoint and {mine} in training"
-            )
+            differing.append(f"{name} is {there} on the endpoint and {mine} in training")
     return "; ".join(differing)
 
 

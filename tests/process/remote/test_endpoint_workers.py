@@ -48,8 +48,10 @@ def test_key_path_may_be_a_path_or_come_from_the_environment(
     endpoint: RunningEndpoint, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWIFT_LOADER_KEY", str(key_file))
-    with SwiftLoader(
-        range, {}, worker_per_consumer=0, remote_workers=endpoint.address, validate=False
-    ) as loader:
-        with pytest.raises(TypeError, match="range expected"):
-            loader.start(0)
+    with (
+        SwiftLoader(
+            range, {}, worker_per_consumer=0, remote_workers=endpoint.address, validate=False
+        ) as loader,
+        pytest.raises(TypeError, match="range expected"),
+    ):
+        loader.start(0)

@@ -128,6 +128,13 @@ class Conformance:
                     assert rows.shape == (1, (1 << 20) // (1 + index % 5))
                     assert (rows == index % 251).all()
 
+    def test_long_texts_arrive_whole(self) -> None:
+        # The part of a batch that is pickled is too long for a message then.
+        with self.loader(datasets.Texts, {"n": 120}, batch_size=3) as loader:
+            for batch in loader:
+                for text, index in zip(batch["text"], batch["index"].tolist(), strict=True):
+                    assert text == datasets.Texts.text(index)
+
     def test_batches_that_are_kept_stay_right(self) -> None:
         with self.loader(datasets.Numbers, {"n": 600}, batch_size=4) as loader:
             kept = list(loader)

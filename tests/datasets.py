@@ -52,6 +52,28 @@ class Augmented(Numbers):
         }
 
 
+class Drawn(Numbers):
+    """Draws from all three generators, and texts of changing length, so that slots grow."""
+
+    def __getitem__(self, i: int) -> dict[str, Any]:  # type: ignore[override]
+        return {
+            "index": i,
+            "draws": torch.tensor([random.random(), np.random.rand(), torch.rand(()).item()]),
+            "text": "x" * random.randrange(12_000),
+        }
+
+
+class Texts(Numbers):
+    """Texts of many lengths, up to 20,000 characters."""
+
+    @staticmethod
+    def text(i: int) -> str:
+        return f"{i}," * (i * 331 % 5000)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:  # type: ignore[override]
+        return {"text": self.text(i), "index": i}
+
+
 class Raises(Numbers):
     """The samples of `bad` raise."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from swift_loader.batch.arena import Arena, SlotTooSmall
+from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
 from swift_loader.batch.codec import encode, encode_bytes
 from swift_loader.batch.collate import collate
 from swift_loader.batch.fetch import BadSampleError, Fetcher
@@ -152,10 +152,11 @@ def store(
             skeleton = put(batch, arena)
             if len(skeleton) <= _INLINE_SKELETON_BYTES:
                 return arena.used_bytes, 0, skeleton
-            home = arena.empty((len(skeleton),), torch.uint8)
+            # Whole pieces, so that the skeleton ends where the used bytes do.
+            home = arena.empty((aligned_bytes(len(skeleton)),), torch.uint8)
             if home is None:
                 raise SlotTooSmall(arena.wanted_bytes)
-            home.numpy()[:] = np.frombuffer(skeleton, np.uint8)
+            home.numpy()[-len(skeleton) :] = np.frombuffer(skeleton, np.uint8)
             return arena.used_bytes, len(skeleton), b""
         except SlotTooSmall as short:
             arena = slots.grow(slot, short.needed_bytes)

@@ -12,6 +12,7 @@ __all__ = ["main"]
 
 # name: module, function, what it does. Imported only when asked for: each has needs of its own.
 _COMMANDS = {
+    "share": ("swift_loader.sharing.command", "share", "one loader for several trainings here"),
     "serve": ("swift_loader.remote.commands", "serve", "make batches here for training elsewhere"),
     "keygen": ("swift_loader.remote.commands", "keygen", "make the key that both sides hold"),
     "status": ("swift_loader.remote.commands", "status", "what an endpoint is doing, as JSON"),

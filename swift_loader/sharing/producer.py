@@ -96,8 +96,8 @@ class TensorProducer:
     rubber_band_bytes:
         Most bytes that the band may hold (default 256 MiB).
     lag_timeout:
-        Seconds that the others wait for a consumer that takes nothing, until it is dropped; None:
-        for ever.
+        Seconds that the others (or `join`) wait for a consumer that takes nothing, until it is
+        dropped; None: for ever. A consumer that holds nobody up may take any time.
     nb_samples:
         Samples in an epoch, where the loader can't tell: for ``len`` of consumers with a
         `batch_size`.
@@ -191,7 +191,7 @@ class TensorProducer:
                 if member.state == "waiting":
                     member.activate(history, history.head - 1)
             self._feed_all()
-            while self._wait_for_room():
+            while self.wait() and self._is_wanted():
                 batch = self._source.next()
                 if batch is None:
                     break
@@ -224,25 +224,47 @@ class TensorProducer:
             history.end(EpochEnds(at.epoch, at.k, self._source.following()))
             self._feed_all()
 
-    def _wait_for_room(self) -> bool:
-        """Serve until all who take part have room. False: nobody wants the rest of the epoch."""
+    def wait(self, timeout: float | None = None) -> bool:
+        """Serve consumers until the next step would not wait for them; False after `timeout` s.
+
+        For scripts that have something else to do meanwhile; iterating waits by itself.
+        """
+        self._check_open()
+        deadline_s = math.inf if timeout is None else time.monotonic() + timeout
         wait_s: float | None = 0.0
         while True:
             self.serve(wait_s)
-            members = self._members.values()
-            if not any(m.state == "active" for m in members):
-                if any(m.state == "waiting" for m in members):
-                    return False
-                if not self._said_waiting:
-                    self._logger.info("no consumer at {}: waiting", self._listener.address)
-                    self._said_waiting = True
-                wait_s = None
-                continue
-            self._said_waiting = False
-            full = [m for m in members if m.full]
-            if not full:
-                return True
-            wait_s = self._check_lag(full)
+            ready, wait_s = self._room()
+            left_s = deadline_s - time.monotonic()
+            if ready or left_s <= 0:
+                return ready
+            if left_s < math.inf:
+                wait_s = left_s if wait_s is None else min(wait_s, left_s)
+
+    def _room(self) -> tuple[bool, float | None]:
+        """``(whether to go on, seconds until somebody has been waited for too long)``."""
+        members = self._members.values()
+        active = [m for m in members if m.state == "active"]
+        if not active:
+            if any(m.state == "waiting" for m in members):
+                return True, None  # for the next epoch; nobody wants the rest of this one
+            if not self._said_waiting:
+                self._logger.info("no consumer at {}: waiting", self._listener.address)
+                self._said_waiting = True
+            return False, None
+        self._said_waiting = False
+        full = [m for m in active if m.full]
+        if not full:
+            return True, None
+        if len(full) < len(active):
+            return False, self._check_lag(full)
+        for member in full:  # all are busy: nobody is held up
+            member.full_since_s = None
+        return False, None
+
+    def _is_wanted(self) -> bool:
+        """Whether anybody takes part in the epoch."""
+        return any(m.state == "active" for m in self._members.values())
 
     def _check_lag(self, full: list[Member]) -> float | None:
         """Drop whom the others have waited for too long; seconds until the next check."""
@@ -288,13 +310,12 @@ class TensorProducer:
                 m
                 for m in self._members.values()
                 if m.state == "new"
-                or m.channel.pending
-                or (m.state == "active" and m.cursor < self._history.head)
+                or (m.state == "active" and (m.channel.pending or m.cursor < self._history.head))
             ]
             left_s = deadline_s - time.monotonic()
             if not behind or left_s <= 0:
                 break
-            lag_s = self._check_lag([m for m in behind if m.state == "active"])
+            lag_s = self._check_lag(behind)
             waits = [s for s in (lag_s, left_s) if s is not None and s < math.inf]
             self.serve(min(waits) if waits else None)
         for member in self._members.values():

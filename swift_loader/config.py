@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn
 
 from swift_loader.errors import ConfigError
 from swift_loader.telemetry.log import LogConfig, log_config
+from swift_loader.worker.cpus import available_cpus
 
 __all__ = [
     "FIXED_SEED",
@@ -61,12 +62,20 @@ class Config:
     benchmark: bool
     benchmark_file: str | None
     log: LogConfig | None
+    auto_workers: bool
+    worker_affinity: tuple[tuple[int, ...], ...]
+    trace_file: str | None
 
     @classmethod
     def of(cls, options: dict[str, Any], nb_remote: int = 0) -> Config:
         """Validate; `nb_remote` links lead to workers elsewhere. Raises `ConfigError`."""
         batch_size = _integer(options, "batch_size", 1)
-        workers = _integer(options, "worker_per_consumer", 0 if nb_remote else 1)
+        auto = options["worker_per_consumer"] == "auto"
+        workers = (
+            available_cpus()
+            if auto
+            else _integer(options, "worker_per_consumer", 0 if nb_remote else 1)
+        )
         queue = _integer(options, "data_queue_size", 1)
         nearby = options["nearby_shuffle"]
         buffer = options["max_buffer_size"]
@@ -100,6 +109,9 @@ class Config:
             benchmark=_flag(options, "benchmark"),
             benchmark_file=_path(options, "benchmark_file"),
             log=log_config(options["logger"]),
+            auto_workers=auto,
+            worker_affinity=_affinity(options),
+            trace_file=_path(options, "trace_file"),
         )
 
 
@@ -230,6 +242,23 @@ def _seconds(options: dict[str, Any], name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         refuse(name, value, "give seconds above 0, or None to wait for ever")
     return None if math.isinf(value) else float(value)
+
+
+def _affinity(options: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
+    value = options["worker_affinity"]
+    if value is None:
+        return ()
+    here = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    try:
+        listed = list(value)
+        if all(isinstance(cpu, int) for cpu in listed):
+            listed = [listed]
+        sets = tuple(tuple(int(cpu) for cpu in cpus) for cpus in listed)
+    except (TypeError, ValueError):
+        sets = ()
+    if not sets or not all(cpus and set(cpus) <= set(here) for cpus in sets):
+        refuse("worker_affinity", value, f"give CPU numbers out of {here}, or lists of these")
+    return sets
 
 
 def _path(options: dict[str, Any], name: str) -> str | None:

@@ -14,6 +14,7 @@ __all__ = [
     "DroppedError",
     "LoaderError",
     "PlanMismatchError",
+    "ProducerEndedError",
     "ProducerGoneError",
     "SharingError",
     "ShippingError",
@@ -50,7 +51,11 @@ class SharingError(LoaderError, ConnectionError):
 
 
 class ProducerGoneError(SharingError):
-    """The producer has ended, or there is none at this address."""
+    """The producer is gone, or there is none at this address."""
+
+
+class ProducerEndedError(ProducerGoneError):
+    """The producer has done all that it was to do: no epoch follows."""
 
 
 class DroppedError(SharingError):

@@ -12,6 +12,7 @@ from swift_loader.pipeline.delivery import Taken
 from swift_loader.pipeline.schedule import EpochPart
 from swift_loader.pipeline.staging import Stager
 from swift_loader.telemetry.metrics import BatchTimes, Meter
+from swift_loader.telemetry.trace import TraceWriter
 from swift_loader.transport.messages import Number
 
 __all__ = ["EpochIterator", "Standing"]
@@ -47,12 +48,14 @@ class EpochIterator(Iterator[Any]):
         pipeline: Pipeline,
         stager: Stager | None,
         meter: Meter,
+        trace: TraceWriter | None,
         standing: Standing,
         owner: Any,
     ) -> None:
         self._pipeline = pipeline
         self._stager = stager
         self._meter = meter
+        self._trace = trace
         self._standing = standing
         self._owner = owner
 
@@ -62,7 +65,7 @@ class EpochIterator(Iterator[Any]):
         return self._standing.part
 
     def __len__(self) -> int:
-        return len(self._standing.part)
+        return self._standing.part.size
 
     def __next__(self) -> Any:
         standing = self._standing
@@ -101,22 +104,29 @@ class EpochIterator(Iterator[Any]):
         now_s = time.perf_counter()
         made = item.made
         assert made is not None
-        self._meter.add(
-            BatchTimes(
-                item.worker,
-                number.epoch,
-                number.k,
-                made.nb_samples,
-                made.parcel.nbytes,
-                *made.times,
-                0.0,
-                item.decode_s,
-                to_device_s,
-                now_s - began_s,
-                depth,
-                now_s,
-            )
+        times = BatchTimes(
+            item.worker,
+            number.epoch,
+            number.k,
+            made.nb_samples,
+            made.parcel.nbytes,
+            *made.times,
+            0.0,
+            item.decode_s,
+            to_device_s,
+            now_s - began_s,
+            depth,
+            now_s,
         )
+        self._meter.add(times)
+        self._pipeline.loop_waited(times.wait_s, now_s)
+        if self._trace is not None:
+            self._trace.batch(
+                times,
+                made_at_s=made.made_at_s,
+                decoded_at_s=item.decoded_at_s,
+                on_device_at_s=item.on_device_at_s,
+            )
 
     def _end(self, at_s: float) -> NoReturn:
         self._standing.ended = True

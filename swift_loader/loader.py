@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from swift_loader.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
-from swift_loader.batch.codec import decode_bytes
 from swift_loader.batch.fetch import OnError
-from swift_loader.batch.shipping import Payload, pack, unpack
+from swift_loader.batch.shipping import pack, unpack
 from swift_loader.config import (
     FIXED_SEED,
     Config,
@@ -33,20 +28,13 @@ from swift_loader.errors import ClosedError
 from swift_loader.from_torch import dataset_and_options
 from swift_loader.iteration import EpochIterator, Standing
 from swift_loader.order import Order, PlannedOrder, SampledOrder, State, batches_of, saved_seed
-from swift_loader.pipeline.core import Pipeline, PipelineOptions
-from swift_loader.pipeline.link import Link
-from swift_loader.pipeline.local import LocalLink
-from swift_loader.pipeline.sources import Source, launchers_of, sources_of
-from swift_loader.pipeline.staging import Stager, pin_mapping
+from swift_loader.pipeline.sources import Source, sources_of
 from swift_loader.plan import Plan
-from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
-from swift_loader.telemetry.metrics import Meter
-from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark
+from swift_loader.running import Run, Target
 from swift_loader.telemetry.stats import LoaderStats
-from swift_loader.transport.memory import create_region, map_private, map_shared
+from swift_loader.transport.memory import map_private
 from swift_loader.transport.slots import OnMap
-from swift_loader.worker.launch import Zygote
-from swift_loader.worker.recipe import Place, Recipe, given
+from swift_loader.worker.recipe import Recipe, given
 from swift_loader.worker.trial import count_samples, try_one_batch
 
 __all__ = ["SwiftLoader"]
@@ -70,7 +58,9 @@ class SwiftLoader:
     batch_size:
         Samples a batch, per consumer.
     nb_consumer, worker_per_consumer:
-        Training processes; and worker processes for each of them.
+        Training processes; and worker processes for each of them. ``"auto"`` begins with one
+        worker, adds more while the training loop waits for data, as long as there are CPUs, and
+        takes away those that are not needed. The batches are the same.
     shuffle:
         A new order every epoch. Without it every epoch has the dataset's own order.
     seed:
@@ -127,6 +117,10 @@ class SwiftLoader:
         an epoch are an error (None: no bound).
     max_worker_restarts:
         Dead workers that are replaced in an epoch, before it is an error.
+    worker_affinity:
+        CPUs that the workers may run on: one list for all, or a list of lists, dealt round.
+    trace_file:
+        Write a trace of the pipeline's stages for https://ui.perfetto.dev.
     sampler, batch_sampler:
         An order of yours, such as a torch `Sampler`: indices, or lists of them. It says what this
         consumer gets (torch's `DistributedSampler` does that by itself, others repeat themselves on
@@ -158,7 +152,7 @@ class SwiftLoader:
         dataset_kwargs: Mapping[str, Any] | None = None,
         batch_size: int = 1,
         nb_consumer: int = 1,
-        worker_per_consumer: int = 1,
+        worker_per_consumer: int | Literal["auto"] = 1,
         shuffle: bool = False,
         *,
         seed: int | None = None,
@@ -186,6 +180,8 @@ class SwiftLoader:
         on_error: OnError = "raise",
         max_bad_samples: int | None = None,
         max_worker_restarts: int = 10,
+        worker_affinity: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        trace_file: str | os.PathLike[str] | None = None,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[Sequence[int]] | None = None,
         remote_workers: str | Source | Sequence[str | Source] | None = None,
@@ -228,6 +224,8 @@ class SwiftLoader:
                 "threads_per_worker": threads_per_worker,
                 "max_bad_samples": max_bad_samples,
                 "max_worker_restarts": max_worker_restarts,
+                "worker_affinity": worker_affinity,
+                "trace_file": trace_file,
                 "remote_timeout": remote_timeout,
             },
             nb_remote=sum(source.nb_links for source in self._sources),
@@ -239,7 +237,8 @@ class SwiftLoader:
             else batches_of(sampler, batch_sampler, config.batch_size, tail == "drop")
         )
         self._seed = chosen_seed(config.seed)
-        self._payload_fd = _ship(
+        self._run = Run(
+            config,
             pack(
                 {
                     "dataset_class": dataset_class,
@@ -250,9 +249,8 @@ class SwiftLoader:
                     "on_error": on_error,
                     "threads_per_worker": config.threads_per_worker,
                 }
-            )
+            ),
         )
-        self._run = _Run(self._payload_fd, nb_local=config.worker_per_consumer)
         # Closes at the interpreter's end too, and must hold nothing that holds the loader.
         self._finalizer = weakref.finalize(self, self._run.close)
         self._nb_samples: int | None = None
@@ -263,7 +261,8 @@ class SwiftLoader:
         self._consumer = 0
         self._epoch = 0  # the one that the next `iter` gives
         self._order: Order | None = None
-        self._loaded: Any = None
+        self._loaded: State | None = None  # not applied yet
+        self._applied: State | None = None
         self._standing: Standing | None = None
 
     @classmethod
@@ -318,107 +317,36 @@ class SwiftLoader:
         Exception
             What the dataset's constructor raised in a worker, with the worker's traceback.
         """
-        config, run = self._config, self._run
+        run = self._run
         run.check_open()
-        if run.pipeline is not None:
+        if run.started:
             raise ClosedError("start() was called before; one loader is one consumer")
         self._check_consumer_index(consumer_index)
         check_callable("to_device", to_device)
-        target = _device(device)
+        target = Target(_device(device), to_device, self._decoder, self._hand_on)
         self._consumer = consumer_index
-        collective = is_collective(config.nb_consumer)
+        collective = is_collective(self._config.nb_consumer)
         if self._seed is None:
             self._seed = agree_on_seed() if collective else FIXED_SEED
-            self._order = None  # it may have been asked for with another seed
-        run.log = open_log(config.log, consumer_role(consumer_index))
-        run.meter = Meter(consumer_index)
+        # What was asked before, was asked as consumer 0, and perhaps of another seed.
+        self._order = None
+        self._loaded = self._loaded or self._applied
         failure: BaseException | None = None
         try:
-            self._start_workers(run, target, to_device)
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            if collective and not isinstance(failure, KeyboardInterrupt):
-                agree_on_plan(self._facts() if failure is None else {}, failure)
-        run.log.logger.info("consumer {} started: {}", consumer_index, self._facts())
-        if config.benchmark or config.benchmark_file is not None:
-            run.benchmark = open_benchmark(
-                run.meter,
-                path=config.benchmark_file,
-                logger=run.log.logger,
-                plan=self._facts(),
-                options=_plain_options(config),
-            )
-        self._prefetch()
-
-    def _start_workers(
-        self,
-        run: _Run,
-        device: torch.device | None,
-        to_device: Callable[[Any, torch.device], Any] | None,
-    ) -> None:
-        config, decoder = self._config, self._decoder
-        assert run.meter is not None
-        assert run.log is not None
-        assert self._seed is not None
-        staged = (device is not None and device.type != "cpu") or to_device is not None
-        place = Place(
-            self._consumer, config.nb_consumer, config.worker_per_consumer, self._seed, config.log
-        )
-        payload_fd = self._payload_fd
-        kept = config.max_nb_batch_on_device + config.data_queue_size
-        on_map: OnMap | None = pin_mapping if device is not None and device.type == "cuda" else None
-        decode_with = _with_bytes(decoder)
-        if self._hand_on is not None:  # whoever hands batches on bounds what it keeps
-            kept, on_map, decode_with = sys.maxsize, self._hand_on, _as_they_lie
-
-        def local(worker: int) -> Link:
-            assert run.zygote is not None
-            return LocalLink(run.zygote, worker, place, payload_fd, kept, on_map)
-
-        elsewhere = launchers_of(
-            self._sources,
-            place,
-            payload_fd,
-            config.worker_per_consumer,
-            config.remote_timeout_s,
-            kept,
-        )
-        pipeline = run.pipeline = Pipeline(
-            PipelineOptions(
-                config.data_queue_size,
-                config.message_queue_size,
-                config.max_buffer_size,
-                config.in_order,
-                config.timeout_s,
-                config.on_timeout,
-                config.max_worker_restarts,
-                config.max_bad_samples,
-                "none"
-                if decoder is None and not staged
-                else ("per worker" if config.multithread else "one"),
-                decode_with,
-            ),
-            {**{worker: local for worker in range(config.worker_per_consumer)}, **elsewhere},
-            run.meter,
-            run.log.logger,
-            awaited=elsewhere,
-        )
-        try:
-            pipeline.start()
-            self._nb_samples = pipeline.nb_samples
-            self._the_order()
+            try:
+                self._nb_samples = run.start(consumer_index, self._seed, target, self._sources)
+                self._the_order()
+            except BaseException as error:
+                failure = error
+                raise
+            finally:
+                if collective and not isinstance(failure, KeyboardInterrupt):
+                    agree_on_plan(self._facts() if failure is None else {}, failure)
+            run.observe(self._facts())
+            self._prefetch()
         except BaseException:
-            self._finalizer()
+            self.close()
             raise
-        if staged:
-            run.stager = Stager(
-                pipeline,
-                device if device is not None else torch.device("cpu"),
-                to_device,
-                config.max_nb_batch_on_device,
-            )
 
     def close(self) -> None:
         """End all workers and threads, now; batches that you hold stay valid. Twice is fine."""
@@ -438,8 +366,7 @@ class SwiftLoader:
         changed, where that can't be: the loader was started, has a codec of the user's, or is one
         of several consumers.
         """
-        started = self._run.pipeline is not None
-        if started or self._decoder is not None or self._config.nb_consumer > 1:
+        if self._run.started or self._decoder is not None or self._config.nb_consumer > 1:
             return False
         self._hand_on = on_map
         return True
@@ -456,7 +383,7 @@ class SwiftLoader:
         """
         run = self._run
         run.check_open()
-        if run.pipeline is None:
+        if not run.started:
             index = own_index(self._config.nb_consumer)
             if index is None:
                 raise ClosedError(
@@ -464,7 +391,6 @@ class SwiftLoader:
                     f"{self._config.nb_consumer} consumers, and this process must say which it is"
                 )
             self.start(index)
-        assert run.pipeline is not None
         assert run.meter is not None
         if self._standing is not None:
             self._standing.overtaken = True
@@ -476,7 +402,7 @@ class SwiftLoader:
             run.stager.begin(part)
         self._epoch += 1
         run.meter.epoch_begins(part.epoch, time.perf_counter())
-        return EpochIterator(run.pipeline, run.stager, run.meter, standing, self)
+        return EpochIterator(run.pipeline, run.stager, run.meter, run.trace, standing, self)
 
     def __len__(self) -> int:
         """The exact number of batches that this consumer yields in the epoch at hand.
@@ -566,7 +492,7 @@ class SwiftLoader:
             self._seed = saved_seed(state)
         if self._nb_samples is not None:
             self._apply_state()
-            if self._run.pipeline is not None:
+            if self._run.started:
                 self._prefetch()
 
     # ---- inside
@@ -607,13 +533,12 @@ class SwiftLoader:
 
     def _apply_state(self) -> None:
         if self._loaded is not None:
-            state, self._loaded = self._loaded, None
-            self._order, self._epoch = self._the_order().resumed(state)
+            self._applied, self._loaded = self._loaded, None
+            self._order, self._epoch = self._the_order().resumed(self._applied)
 
     def _prefetch(self) -> None:
         """Have the first batches made before anybody asks for them."""
         pipeline = self._run.pipeline
-        assert pipeline is not None
         self._apply_state()
         order = self._the_order()
         for plan_id, plan in order.plans().items():
@@ -621,88 +546,13 @@ class SwiftLoader:
         pipeline.prefetch(order.part(self._epoch), order)
 
     def _unpacked_recipe(self) -> Recipe:
-        size = os.fstat(self._payload_fd).st_size
-        return Recipe(**unpack(memoryview(map_private(self._payload_fd, size))))
+        size = os.fstat(self._run.payload_fd).st_size
+        return Recipe(**unpack(memoryview(map_private(self._run.payload_fd, size))))
 
     def _check_consumer_index(self, index: int) -> None:
         count = self._config.nb_consumer
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
             refuse("consumer_index", index, f"give a whole number in [0, {count}): the rank")
-
-
-class _Run:
-    """What a started loader holds open, and how it is closed: in this order, once."""
-
-    def __init__(self, payload_fd: int, nb_local: int) -> None:
-        self._payload_fd = payload_fd
-        self._pid = os.getpid()
-        self._closed = False
-        self.pipeline: Pipeline | None = None
-        self.stager: Stager | None = None
-        self.benchmark: BenchmarkWriter | None = None
-        self.meter: Meter | None = None
-        self.log: LogHandle | None = None
-        # Imports torch while the script builds its model.
-        self.zygote = Zygote.acquire() if nb_local else None
-
-    def check_open(self) -> None:
-        """Raises `ClosedError` after `close`, and in a process that was forked off."""
-        if self._closed:
-            raise ClosedError("the loader is closed; build a new one to go on")
-        if self._pid != os.getpid():
-            raise ClosedError(
-                "this process was forked from the one that built the loader: build one here"
-            )
-
-    def close(self) -> None:
-        if self._closed or self._pid != os.getpid():
-            return
-        self._closed = True
-        if self._in_own_thread():
-            # The collector frees a forgotten loader in any thread, in the middle of anything.
-            threading.Thread(target=self._close, name="swift_loader-close").start()
-        else:
-            self._close()
-
-    def _in_own_thread(self) -> bool:
-        staging = self.stager is not None and self.stager.is_current
-        return staging or (self.pipeline is not None and self.pipeline.in_own_thread())
-
-    def _close(self) -> None:
-        if self.pipeline is not None:
-            self.pipeline.close()
-        if self.stager is not None:
-            self.stager.close()
-        if self.benchmark is not None:
-            self.benchmark.close()
-        if self.zygote is not None:
-            self.zygote.release()
-        os.close(self._payload_fd)
-        if self.log is not None:
-            self.log.close()
-
-
-def _ship(payload: Payload) -> int:
-    """The user's things in anonymous shared memory, for all workers; returns its descriptor."""
-    fd = create_region(payload.nbytes, "dataset")
-    with map_shared(fd, payload.nbytes) as region:
-        view = memoryview(region)
-        payload.write(view)
-        view.release()
-    return fd
-
-
-def _with_bytes(
-    decoder: Callable[[bytes], Any] | None,
-) -> Callable[[bytes, NDArray[np.uint8]], Any] | None:
-    """The user's decoder in the place of ours: it gets the bytes that the encoder gave."""
-    if decoder is None:
-        return None
-    return lambda skeleton, base: decoder(bytes(decode_bytes(skeleton, base)))
-
-
-def _as_they_lie(skeleton: bytes, base: NDArray[np.uint8]) -> Any:
-    return skeleton, base
 
 
 def _device(device: torch.device | str | None) -> torch.device | None:
@@ -712,9 +562,3 @@ def _device(device: torch.device | str | None) -> torch.device | None:
         return torch.device(device)
     except (RuntimeError, TypeError):
         refuse("device", device, "give a torch.device, or a string such as 'cuda:0'")
-
-
-def _plain_options(config: Config) -> dict[str, object]:
-    plain = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    del plain["log"]
-    return plain

@@ -38,7 +38,7 @@ class Order(Protocol):
         """What the consumer takes of an epoch."""
 
     def following(self, epoch: int) -> EpochPart:
-        """The part to be prefetched when all before it is given out; empty: the loop comes first."""
+        """The part to be prefetched when all before it is given out; empty: not yet."""
 
     def numbers(self, part: EpochPart) -> Iterator[Number]:
         """The numbers of a part, in order."""
@@ -125,7 +125,7 @@ class SampledOrder:
 
     It is iterated here, in the training process, as far ahead as batches are prefetched. Of the
     next epoch nothing is drawn before the loop begins it: the sampler may depend on what the loop
-    does in between. `batches(epoch)` begins an epoch; `seeds` is a plan that is good for seeds alone.
+    does in between. `batches(epoch)` begins an epoch; `seeds` is a plan for seeds alone.
     """
 
     batches: Callable[[int], Iterable[Sequence[int]]]

@@ -36,6 +36,7 @@ from swift_loader.pipeline.link import (
     Up,
 )
 from swift_loader.pipeline.reader import ReaderThread, Waiter
+from swift_loader.pipeline.scaling import Scaling
 from swift_loader.pipeline.schedule import EpochPart, Numbers
 from swift_loader.pipeline.supervision import Supervisor, describe_number
 from swift_loader.plan import Plan
@@ -46,6 +47,7 @@ from swift_loader.worker.faults import revive
 __all__ = ["Pipeline", "PipelineOptions"]
 
 _CLOSE_GRACE_S = 1.0
+_START_GRACE_S = 60.0  # for a dataset to be built again, when a worker is replaced
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class PipelineOptions:
     max_bad_samples: int | None
     threads: Literal["none", "one", "per worker"]
     decoder: Callable[[bytes, NDArray[np.uint8]], Any] | None = None
+    auto_workers: bool = False
 
 
 class PartOrder(Protocol):
@@ -87,6 +90,8 @@ class Item:
     decoded: bool = False
     early: bool = False  # decoded by a reader, ahead of the training loop
     decode_s: float = 0.0
+    decoded_at_s: float = 0.0
+    on_device_at_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -96,6 +101,7 @@ class _Todo:
     flush: dict[int, Link] = field(default_factory=dict)
     launch: list[int] = field(default_factory=list)
     closed: list[Link] = field(default_factory=list)
+    leave: list[Link] = field(default_factory=list)
     discard: list[MadeBatch] = field(default_factory=list)
     tell: list[Callable[[], None]] = field(default_factory=list)  # logs and the benchmark file
 
@@ -129,11 +135,14 @@ class Pipeline:
         self._given_up: dict[int, str] = {}  # workers that are not replaced, and why
         self._halted: BaseException | None = None  # what ended the pipeline, until it is raised
         self._halted_by = ""
+        self._launched_at_s = 0.0
         self._closed = False
         self._pid = os.getpid()
         self._early: Counter[int] = Counter()  # by worker
         self.nb_samples: int | None = None
         self.dataset_name = ""
+        self._scaling = Scaling(len(launchers) - len(awaited)) if options.auto_workers else None
+        self._leaving: list[Link] = []  # were told to end, and do so in their own time
         self._readers: list[ReaderThread] = []
         self._waiter: Waiter | None = None
         if options.threads == "none":
@@ -152,7 +161,8 @@ class Pipeline:
         Of those that are `awaited` (far away, where more can be wrong) each must take orders or be
         given up. Raises what the dataset's constructor raised, or `WorkerDiedError`.
         """
-        for worker in self._launchers:
+        first = {0, *self._awaited} if self._scaling is not None else self._launchers
+        for worker in first:
             self._launch(worker)
         self._wait_until(self._is_ready, None)
 
@@ -330,6 +340,9 @@ class Pipeline:
         busy_s = times.fetch_s + times.collate_s + times.encode_s
         number = self._dispatch.answered(link.worker, made.ticket, busy_s)
         self._early[link.worker] += item.early
+        if self._scaling is not None:
+            self._scaling.made(busy_s)
+            self._see_off(link, todo)
         if number is None:
             self._drop(item, todo)
             return
@@ -471,10 +484,52 @@ class Pipeline:
             link.flush()
         for link in todo.closed:
             link.wait_closed(time.monotonic())
+        for link in todo.leave:
+            while self._leaving:  # had time enough
+                self._leaving.pop().wait_closed(time.monotonic())
+            self._waiter_of(link.worker).discard(link.worker)
+            link.close()
+            self._leaving.append(link)
         for worker in todo.launch:
             self._launch(worker)
 
+    # ---- more or fewer workers
+
+    def loop_waited(self, waited_s: float, now_s: float) -> None:
+        """The training loop waited so long for its batch: with ``auto``, reason for a change."""
+        if self._scaling is None:
+            return
+        local = [worker for worker in self._links if worker not in self._awaited]
+        step = self._scaling.delivered(waited_s, now_s, len(local))
+        if not step:
+            return
+        if step > 0:
+            worker = next(w for w in self._launchers if w not in self._links)
+            why = f"one worker more, {len(local) + 1} now: the training loop waited for data"
+            self._launch(worker)
+        else:
+            worker = max(local)
+            why = f"one worker less, {len(local) - 1} now: the others are not busy"
+            todo = _Todo()
+            with self._lock:
+                self._dispatch.retire(worker)
+                self._see_off(self._links[worker], todo)
+            self._do(todo)
+        self._logger.info("{}", why)
+        self._meter.event("workers", worker=worker, step=step, text=why)
+
+    def _see_off(self, link: Link, todo: _Todo) -> None:
+        """End a worker that was retired, once it owes nothing."""
+        if not self._dispatch.is_done(link.worker):
+            return
+        self._dispatch.remove_worker(link.worker)
+        self._up.discard(link.worker)
+        del self._links[link.worker]
+        todo.leave.append(link)
+        todo.tell.append(lambda: self._meter.worker_stopped(link.worker))
+
     def _launch(self, worker: int) -> None:
+        self._launched_at_s = time.monotonic()
         try:
             link = self._launchers[worker](worker)
         except LoaderError as error:
@@ -488,10 +543,10 @@ class Pipeline:
             link.close()
             link.wait_closed(time.monotonic())
             return
-        if self._waiter is not None:
-            self._waiter.add(link)
-        else:
-            self._readers[worker % len(self._readers)].waiter.add(link)
+        self._waiter_of(worker).add(link)
+
+    def _waiter_of(self, worker: int) -> Waiter:
+        return self._waiter or self._readers[worker % len(self._readers)].waiter
 
     # ---- decoding
 
@@ -507,7 +562,8 @@ class Pipeline:
             item.batch = decoder(skeleton, base)
         except Exception as error:  # noqa: BLE001 - the training loop gets it, in order
             item.fault = error
-        item.decode_s = time.perf_counter() - began
+        item.decoded_at_s = time.perf_counter()
+        item.decode_s = item.decoded_at_s - began
 
     # ---- when nothing comes
 
@@ -519,8 +575,12 @@ class Pipeline:
             links = [self._links[worker] for worker in busy or self._links]
         stories = [f"{link.name}: {link.stack()}" for link in links]
         error = self._supervisor.timed_out(timeout_s, wanted, stories)
-        if self._options.on_timeout == "raise" or not busy:
+        if self._options.on_timeout == "raise":
             raise error
+        if not busy:  # its worker is being replaced, and was not to be had yet
+            if time.monotonic() - self._launched_at_s > max(timeout_s, _START_GRACE_S):
+                raise error
+            return
         self._logger.warning("{}", error)
         for link, story in zip(links, stories, strict=True):
             link.kill(f"did not answer within timeout={timeout_s:g} s and was ended; {story}")
@@ -559,7 +619,7 @@ class Pipeline:
             if self._closed:
                 return
             self._closed = True
-            links = list(self._links.values())
+            links = [*self._links.values(), *self._leaving]
             self._arrived.notify_all()
         if self._pid != os.getpid():
             return  # a forked child owns none of it

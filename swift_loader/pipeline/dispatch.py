@@ -78,6 +78,17 @@ class Dispatch:
                 heapq.heappush(self._waiting, order.number)
         return orders
 
+    def retire(self, worker: int) -> None:
+        """The worker gets no more orders; `is_done` when it has answered those it has."""
+        state = self._workers.get(worker)
+        if state is not None:
+            state.capacity = 0
+
+    def is_done(self, worker: int) -> bool:
+        """Whether a retired worker owes no answer."""
+        state = self._workers.get(worker)
+        return state is not None and state.capacity == 0 and not state.tickets
+
     def restart(self, source: Iterator[Number], keep: set[Number]) -> dict[int, list[int]]:
         """Give out the numbers of `source` from now on.
 
@@ -157,7 +168,7 @@ class Dispatch:
         return sorted({o.worker for o in wanted if number is None or o.number == number})
 
     def _somebody_is_short(self) -> bool:
-        return any(len(state.tickets) <= state.capacity for state in self._workers.values())
+        return any(0 < state.capacity >= len(state.tickets) for state in self._workers.values())
 
     def _least_loaded(self) -> int | None:
         best, least = None, 0.0

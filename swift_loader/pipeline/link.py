@@ -80,6 +80,7 @@ class MadeBatch:
     times: StageTimes
     parcel: Parcel
     bad: tuple[BadSample, ...] = ()
+    made_at_s: float | None = None  # `time.perf_counter` of this machine, where it shares that
 
 
 @dataclass(frozen=True, slots=True)

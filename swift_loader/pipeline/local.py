@@ -157,7 +157,14 @@ class LocalLink:
             if message.slot_bytes:
                 self._slots.replace(slot, self._process.channel.take_fd(), message.slot_bytes)
             parcel = SlotParcel(self._slots, slot, message)
-            return MadeBatch(message.ticket, message.nb_samples, message.times, parcel, message.bad)
+            return MadeBatch(
+                message.ticket,
+                message.nb_samples,
+                message.times,
+                parcel,
+                message.bad,
+                message.made_at_s,
+            )
         match message:
             case Failed(ticket=ticket, report=fault):
                 self._slots.give_back(self._slot_of.pop(ticket))

@@ -198,7 +198,8 @@ class Stager:
             number, item = found
             began = time.perf_counter()
             batch = self._move(item.batch, self._device)
-            staged = Staged(number, item, batch, to_device_s=time.perf_counter() - began)
+            item.on_device_at_s = time.perf_counter()
+            staged = Staged(number, item, batch, to_device_s=item.on_device_at_s - began)
         except BaseException as error:  # noqa: BLE001 - the training loop gets it, in its place
             return Staged(error=error)
         if self._stream is not None:

@@ -134,6 +134,7 @@ class Made:
     skeleton: bytes
     skeleton_bytes: int = 0
     bad: tuple[BadSample, ...] = ()
+    made_at_s: float = 0.0  # `time.perf_counter`, which all processes of a machine share
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ Message = Make | Forget | SetPlan | Ready | StartFailed | Made | Failed | Skippe
 
 KIND_MAKE, KIND_MADE, KIND_OTHER = 1, 2, 3
 _MAKE = struct.Struct("<QIqqi")
-_MADE = struct.Struct("<QIqqfffqI")
+_MADE = struct.Struct("<QIqqfffqdI")
 
 
 def pack(message: Message) -> tuple[int, bytes]:
@@ -173,6 +174,7 @@ def pack(message: Message) -> tuple[int, bytes]:
             message.slot_bytes,
             *message.times,
             message.skeleton_bytes,
+            message.made_at_s,
             len(bad),
         )
         return KIND_MADE, head + bad + message.skeleton
@@ -182,16 +184,26 @@ def pack(message: Message) -> tuple[int, bytes]:
 def unpack(kind: int, payload: bytes) -> Message:
     """The message of a frame."""
     if kind == KIND_MADE:
-        (ticket, nb_samples, used, slot_bytes, fetch, collate, encode, in_slot, nb_bad) = (
-            _MADE.unpack_from(payload)
-        )
+        (
+            ticket,
+            nb_samples,
+            used,
+            slot_bytes,
+            fetch,
+            collate,
+            encode,
+            in_slot,
+            made_at_s,
+            nb_bad,
+        ) = _MADE.unpack_from(payload)
         start = _MADE.size
         bad: tuple[BadSample, ...] = ()
         if nb_bad:
             bad = pickle.loads(payload[start : start + nb_bad])
             start += nb_bad
         times = StageTimes(fetch, collate, encode)
-        return Made(ticket, nb_samples, used, slot_bytes, times, payload[start:], in_slot, bad)
+        skeleton = payload[start:]
+        return Made(ticket, nb_samples, used, slot_bytes, times, skeleton, in_slot, bad, made_at_s)
     if kind == KIND_MAKE:
         ticket, plan_id, epoch, k, slot = _MAKE.unpack_from(payload)
         return Make(ticket, Number(plan_id, epoch, k), slot, payload[_MAKE.size :])

@@ -118,7 +118,17 @@ class Maker:
             BadSample(one.index, f"{type(one.error).__name__}: {one.error}", one.replaced)
             for one in bad
         )
-        return Made(order.ticket, len(samples), used, slot_bytes, times, skeleton, in_slot, reasons)
+        return Made(
+            order.ticket,
+            len(samples),
+            used,
+            slot_bytes,
+            times,
+            skeleton,
+            in_slot,
+            reasons,
+            encoded,
+        )
 
     def close(self) -> None:
         self._fetcher.close()

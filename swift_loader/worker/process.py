@@ -21,6 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
+import numpy.random  # at once for all workers: numpy itself imports it when it is first used
 import torch
 import torch.utils.data
 from torch.utils.data._utils import worker as torch_worker
@@ -95,6 +96,9 @@ def enter(spawn: Spawn, inherited: Inherited) -> tuple[Channel, Progress]:
     sys.argv[:] = spawn.argv
     faulthandler.enable()
     faulthandler.register(STACK_SIGNAL, file=inherited.stack, all_threads=True)
+    affinity = spawn.place.affinity
+    if affinity and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, affinity[spawn.index % len(affinity)])
     torch.set_num_threads(int(spawn.environ.get("OMP_NUM_THREADS") or 1))
     progress_map = map_shared(inherited.progress, Progress.NBYTES)
     os.close(inherited.progress)

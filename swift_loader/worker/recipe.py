@@ -34,6 +34,7 @@ class Place:
     worker_per_consumer: int
     seed: int
     log: LogConfig | None
+    affinity: tuple[tuple[int, ...], ...] = ()  # CPUs, dealt round the workers; empty: any
 
 
 def build_dataset(recipe: Recipe) -> tuple[Any, int]:

@@ -1,0 +1,229 @@
+"""What a started loader holds open: how it is started, and how it is closed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from swift_loader.batch.codec import decode_bytes
+from swift_loader.batch.shipping import Payload
+from swift_loader.config import Config
+from swift_loader.errors import ClosedError
+from swift_loader.pipeline.core import Pipeline, PipelineOptions
+from swift_loader.pipeline.link import Link
+from swift_loader.pipeline.local import LocalLink
+from swift_loader.pipeline.sources import Source, launchers_of
+from swift_loader.pipeline.staging import Stager, pin_mapping
+from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
+from swift_loader.telemetry.metrics import Meter
+from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark
+from swift_loader.telemetry.trace import TraceWriter, open_trace
+from swift_loader.transport.memory import create_region, map_shared
+from swift_loader.transport.slots import OnMap
+from swift_loader.worker.launch import Zygote
+from swift_loader.worker.recipe import Place
+
+__all__ = ["Run", "Target", "ship"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where batches go: to a device, through a function of the user's, or on as they lie."""
+
+    device: torch.device | None = None
+    to_device: Callable[[Any, torch.device], Any] | None = None
+    decoder: Callable[[bytes], Any] | None = None
+    hand_on: OnMap | None = None
+
+    @property
+    def staged(self) -> bool:
+        """Whether batches are moved ahead of the training loop."""
+        on_device = self.device is not None and self.device.type != "cpu"
+        return on_device or self.to_device is not None
+
+    def decode_with(self) -> Callable[[bytes, NDArray[np.uint8]], Any] | None:
+        """What takes the place of the built-in decoder."""
+        if self.hand_on is not None:
+            return _as_they_lie
+        decoder = self.decoder
+        if decoder is None:
+            return None
+        return lambda skeleton, base: decoder(bytes(decode_bytes(skeleton, base)))
+
+    def on_map(self) -> OnMap | None:
+        """What is told of every slot's mapping."""
+        if self.hand_on is not None:
+            return self.hand_on
+        if self.device is not None and self.device.type == "cuda":
+            return pin_mapping
+        return None
+
+
+class Run:
+    """Made with the loader, so that torch is imported for the workers while the script goes on."""
+
+    def __init__(self, config: Config, payload: Payload) -> None:
+        self._config = config
+        self.payload_fd = ship(payload)
+        self._pid = os.getpid()
+        self._closed = False
+        self._pipeline: Pipeline | None = None
+        self.stager: Stager | None = None
+        self.meter: Meter | None = None
+        self.trace: TraceWriter | None = None
+        self._benchmark: BenchmarkWriter | None = None
+        self._log: LogHandle | None = None
+        self._zygote = Zygote.acquire() if config.worker_per_consumer else None
+
+    @property
+    def started(self) -> bool:
+        return self._pipeline is not None
+
+    @property
+    def pipeline(self) -> Pipeline:
+        assert self._pipeline is not None
+        return self._pipeline
+
+    def start(
+        self, consumer: int, seed: int, target: Target, sources: Sequence[Source]
+    ) -> int | None:
+        """Start the workers and wait for the first; returns the dataset's length.
+
+        Raises what the dataset's constructor raised in a worker, or `LoaderError`.
+        """
+        config = self._config
+        log = self._log = open_log(config.log, consumer_role(consumer))
+        self.meter = Meter(consumer)
+        place = Place(
+            consumer,
+            config.nb_consumer,
+            config.worker_per_consumer,
+            seed,
+            config.log,
+            config.worker_affinity,
+        )
+        kept = config.max_nb_batch_on_device + config.data_queue_size
+        if target.hand_on is not None:
+            kept = sys.maxsize  # whoever hands batches on bounds what it keeps
+        on_map = target.on_map()
+
+        def local(worker: int) -> Link:
+            assert self._zygote is not None
+            return LocalLink(self._zygote, worker, place, self.payload_fd, kept, on_map)
+
+        elsewhere = launchers_of(
+            sources,
+            place,
+            self.payload_fd,
+            config.worker_per_consumer,
+            config.remote_timeout_s,
+            kept,
+        )
+        pipeline = self._pipeline = Pipeline(
+            PipelineOptions(
+                config.data_queue_size,
+                config.message_queue_size,
+                config.max_buffer_size,
+                config.in_order,
+                config.timeout_s,
+                config.on_timeout,
+                config.max_worker_restarts,
+                config.max_bad_samples,
+                self._threads(target),
+                target.decode_with(),
+                config.auto_workers,
+            ),
+            {**dict.fromkeys(range(config.worker_per_consumer), local), **elsewhere},
+            self.meter,
+            log.logger,
+            awaited=elsewhere,
+        )
+        pipeline.start()
+        if target.staged:
+            self.stager = Stager(
+                pipeline,
+                target.device if target.device is not None else torch.device("cpu"),
+                target.to_device,
+                config.max_nb_batch_on_device,
+            )
+        return pipeline.nb_samples
+
+    def observe(self, facts: dict[str, Any]) -> None:
+        """Open what the options ask for, now that `facts` (of the plan) are known."""
+        config = self._config
+        assert self._log is not None
+        assert self.meter is not None
+        self._log.logger.info("consumer {} started: {}", self.meter.consumer, facts)
+        if config.benchmark or config.benchmark_file is not None:
+            options = {name: getattr(config, name) for name in config.__dataclass_fields__}
+            del options["log"]
+            self._benchmark = open_benchmark(
+                self.meter,
+                path=config.benchmark_file,
+                logger=self._log.logger,
+                plan=facts,
+                options=options,
+            )
+        if config.trace_file is not None:
+            self.trace = open_trace(config.trace_file, self.meter.consumer, config.nb_consumer)
+
+    def _threads(self, target: Target) -> Any:
+        if target.decoder is None and not target.staged:
+            return "none"
+        return "per worker" if self._config.multithread else "one"
+
+    def check_open(self) -> None:
+        """Raises `ClosedError` after `close`, and in a process that was forked off."""
+        if self._closed:
+            raise ClosedError("the loader is closed; build a new one to go on")
+        if self._pid != os.getpid():
+            raise ClosedError(
+                "this process was forked from the one that built the loader: build one here"
+            )
+
+    def close(self) -> None:
+        """End everything, in this order, once."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        if self._in_own_thread():
+            # The collector frees a forgotten loader in any thread, in the middle of anything.
+            threading.Thread(target=self._close, name="swift_loader-close").start()
+        else:
+            self._close()
+
+    def _in_own_thread(self) -> bool:
+        staging = self.stager is not None and self.stager.is_current
+        return staging or (self._pipeline is not None and self._pipeline.in_own_thread())
+
+    def _close(self) -> None:
+        for part in (self._pipeline, self.stager, self._benchmark, self.trace):
+            if part is not None:
+                part.close()
+        if self._zygote is not None:
+            self._zygote.release()
+        os.close(self.payload_fd)
+        if self._log is not None:
+            self._log.close()
+
+
+def ship(payload: Payload) -> int:
+    """The user's things in anonymous shared memory, for all workers; returns its descriptor."""
+    fd = create_region(payload.nbytes, "dataset")
+    with map_shared(fd, payload.nbytes) as region:
+        view = memoryview(region)
+        payload.write(view)
+        view.release()
+    return fd
+
+
+def _as_they_lie(skeleton: bytes, base: NDArray[np.uint8]) -> Any:
+    return skeleton, base

@@ -137,13 +137,13 @@ class BigTable:
     """``(row, index)`` of an array that the caller hands over: for the memory it takes to share."""
 
     def __init__(self, table: NDArray[np.float32]) -> None:
-        self._rows = _tensors(table, True)
+        self._rows = table
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        return self._rows[index], index
+        return _tensors(self._rows[index], True), index
 
 
 class Jpegs:

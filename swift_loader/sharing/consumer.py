@@ -13,6 +13,7 @@ from swift_loader.errors import (
     ClosedError,
     ConfigError,
     DroppedError,
+    ProducerEndedError,
     ProducerGoneError,
     SharingError,
 )
@@ -85,7 +86,8 @@ class TensorConsumer(Iterator[Any]):
     ConfigError
         An argument is wrong.
     ProducerGoneError
-        No producer came up; or, from ``next``, it has ended.
+        No producer came up; or, from ``next``, it died (`ProducerEndedError`: it has done all that
+        it was to do).
     DroppedError
         From ``next``: this consumer held the others up for too long, or the loader raised.
     SharingError
@@ -238,7 +240,7 @@ class TensorConsumer(Iterator[Any]):
                 self._fail(DroppedError(f"the producer at {self._address} dropped us: {reason}"))
             case Ended():
                 self._fail(
-                    ProducerGoneError(
+                    ProducerEndedError(
                         f"the producer at {self._address} has ended: no epoch follows"
                     )
                 )

@@ -16,6 +16,7 @@ import pytest
 
 from swift_loader.sharing import (
     DroppedError,
+    ProducerEndedError,
     ProducerGoneError,
     SharingError,
     TensorConsumer,
@@ -246,7 +247,7 @@ def test_after_join_a_consumer_is_told_that_no_epoch_follows(party: Any, port: s
     def read() -> None:
         consumer = TensorConsumer(port)
         assert len(list(consumer)) == 5
-        with pytest.raises(ProducerGoneError, match="has ended: no epoch follows"):
+        with pytest.raises(ProducerEndedError, match="has ended: no epoch follows"):
             next(consumer)
 
     producer = party(produce, port, 5)

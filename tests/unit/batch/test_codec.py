@@ -83,7 +83,8 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 def _bits(tensor: torch.Tensor) -> bytes:
-    plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous()
+    plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    plain = plain.clone(memory_format=torch.contiguous_format)
     return plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
 
 
@@ -124,6 +125,7 @@ VIEWS: dict[str, Callable[[], torch.Tensor]] = {
     "expanded from nothing": lambda: torch.tensor(7).expand(5, 5),
     "channels last": lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
     "permuted": lambda: torch.randn(2, 3, 4).permute(2, 0, 1),
+    "one element of a stride": lambda: torch.randn(4)[1::2][:1],
     "diagonal": lambda: torch.randn(5, 5).diagonal(),
     "conjugated": lambda: _complex().conj(),
     "conjugated view": lambda: _complex().conj()[1:, ::2],

@@ -113,6 +113,8 @@ def test_one_array_in_two_places_is_shipped_once_and_stays_one() -> None:
 def test_views_of_arrays_arrive_as_they_look(view: Callable[[Any], Any]) -> None:
     array = view(np.arange(12).reshape(3, 4))
     assert np.array_equal(shipped(a=array)["a"], array)
+    tensor = torch.from_numpy(array.copy()).t()[::2][:1]
+    assert torch.equal(shipped(t=tensor)["t"], tensor)
 
 
 def test_modules_with_parameters_arrive() -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -158,7 +158,8 @@ class DataLoader2(Generic[T_co]):
         self._reset_seed = True
         self._seed_generator = SeedGenerator()
         self._initial_seed_generator = clone(self._seed_generator)
-        self._progress: _EpochState | None = None
+        self._progress: _EpochState | None = None  # as of the epoch's start, or its end
+        self._nb_yielded = 0  # of the epoch
         self._to_resume: _EpochState | None = None
         self._state_dict: dict[str, Any] | None = None
         self._terminated = False
@@ -208,6 +209,7 @@ class DataLoader2(Generic[T_co]):
         self._datapipe_iter = iter(datapipe)
         self._pass_over(progress.nb_yielded)
         self._progress = progress
+        self._nb_yielded = progress.nb_yielded
         self._reset_iter = False
 
     def _next_epoch(self, resumed: _EpochState | None) -> _EpochState:
@@ -267,23 +269,26 @@ class DataLoader2(Generic[T_co]):
         except PauseIteration:
             raise StopIteration from None
         except StopIteration:
-            self._count(finished=True)
-            if self._in_epoch:
-                self._in_epoch = False
-                self._executor.finalize_iteration()
+            self._end_epoch()
             raise
         except Exception:
             self.shutdown()
             raise
-        self._count(nb_item=1)
+        self._nb_yielded += 1
         return item
 
-    def _count(self, nb_item: int = 0, finished: bool = False) -> None:
-        done = self._progress
-        assert done is not None
-        self._progress = _EpochState(
-            done.base_seed, done.epoch, done.nb_yielded + nb_item, done.finished or finished
-        )
+    def _end_epoch(self) -> None:
+        position = self._position()
+        assert position is not None
+        self._progress = replace(position, finished=True)
+        if self._in_epoch:
+            self._in_epoch = False
+            self._executor.finalize_iteration()
+
+    def _position(self) -> _EpochState | None:
+        if self._progress is None:
+            return None
+        return replace(self._progress, nb_yielded=self._nb_yielded)
 
     def __len__(self) -> int:
         """How many items an epoch yields. `TypeError` where that is not known.
@@ -353,6 +358,7 @@ class DataLoader2(Generic[T_co]):
         if self.valid_iterator_id is None and self._state_dict is not None:
             return self._state_dict
         assert self._datapipe_before_reading_service_adapt is not None, "there is no graph"
+        position = self._position()
         service_state = None
         if isinstance(self.reading_service, CheckpointableReadingServiceInterface):
             service_state = self.reading_service.checkpoint()
@@ -365,7 +371,7 @@ class DataLoader2(Generic[T_co]):
                 pickle.dumps(self._seed_generator),
                 pickle.dumps(self._initial_seed_generator),
             ),
-            "epoch_state": None if self._progress is None else asdict(self._progress),
+            "epoch_state": None if position is None else asdict(position),
         }
 
     @classmethod

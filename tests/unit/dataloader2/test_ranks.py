@@ -6,9 +6,11 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 import torch.distributed as dist
 from torch.utils.data import IterDataPipe
@@ -16,12 +18,15 @@ from torch.utils.data import IterDataPipe
 from swift_loader.dataloader2 import (
     DataLoader2,
     DistributedReadingService,
+    MultiProcessingReadingService,
     PeerFailedError,
     PrefetchTimeoutError,
     SequentialReadingService,
 )
 from swift_loader.dataloader2.iter import FullSync
 from swift_loader.dataloader2.iter import IterableWrapper as Wrap
+from swift_loader.errors import WorkerDiedError
+from tests.unit.dataloader2.pipes import Numbers, with_draws, with_worker_info
 from tests.unit.dataloader2.ranks import run_ranks
 
 pytestmark = pytest.mark.timeout(100)
@@ -204,8 +209,6 @@ def test_a_graph_that_ends_in_fullsync_gets_no_second_and_can_be_limited() -> No
 
 
 def warned(rank: int) -> Any:
-    import warnings
-
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         loader: DataLoader2[int] = DataLoader2(
@@ -235,3 +238,70 @@ def test_without_a_process_group_it_says_so() -> None:
     ):
         with pytest.raises(RuntimeError, match="init_process_group"):
             list(make())
+
+
+def ranks_and_workers(rank: int, n: int, nb_worker: int) -> Any:
+    service = SequentialReadingService(
+        DistributedReadingService(30), MultiProcessingReadingService(nb_worker)
+    )
+    loader: DataLoader2[Any] = DataLoader2(
+        Numbers(n).shuffle().sharding_filter().map(with_worker_info).map(with_draws),
+        reading_service=service,
+    )
+    loader.seed(rank)
+    epochs = [list(loader), list(loader)]
+    iterator = iter(loader)
+    taken = [next(iterator) for _ in range(3)]
+    state = loader.state_dict()
+    left = list(iterator)
+    loader.shutdown()
+    restored = DataLoader2[Any].from_state(
+        state,
+        SequentialReadingService(
+            DistributedReadingService(30), MultiProcessingReadingService(nb_worker)
+        ),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        again = list(restored)
+    restored.shutdown()
+    return [*epochs, taken + left], again == left, len(psutil.Process().children(recursive=True))
+
+
+def test_ranks_times_workers_shards_are_disjoint_and_complete() -> None:
+    nb_rank, nb_worker, n = 2, 2, 43  # shards of 11, 11, 11 and 10
+    results = run_ranks(nb_rank, ranks_and_workers, n, nb_worker)
+    assert all(same for _, same, _ in results)
+    assert all(nb_process == 0 for _, _, nb_process in results)
+    orders, draws = [], []
+    for epoch in range(3):
+        shards = [epochs[epoch] for epochs, _, _ in results]
+        assert [len(shard) for shard in shards] == [21, 21]
+        seen = [item for shard in shards for (item, _, _), *_ in shard]
+        assert len(set(seen)) == 42
+        for rank, shard in enumerate(shards):
+            for i, ((_, worker, nb_all), *_) in enumerate(shard):
+                assert (worker, nb_all) == (rank * nb_worker + i % nb_worker, 4)
+        draws += [draw for shard in shards for _, *row in shard for draw in row]
+        orders.append(tuple(seen))
+    assert len(set(orders)) == 3
+    assert len(set(draws)) == len(draws)
+
+
+def dies_in_a_worker(rank: int, what: str) -> Any:
+    service = SequentialReadingService(
+        DistributedReadingService(30), MultiProcessingReadingService(2, max_worker_restarts=0)
+    )
+    pipe_of_rank = Numbers(40, 20 if rank == 1 else -1, what).sharding_filter()
+    loader: DataLoader2[Any] = DataLoader2(pipe_of_rank, reading_service=service)
+    return list(loader)
+
+
+@pytest.mark.parametrize(("what", "expected"), [("raise", LookupError), ("kill", WorkerDiedError)])
+def test_what_happens_in_a_worker_of_one_rank_raises_everywhere(
+    what: str, expected: type[Exception]
+) -> None:
+    other, own = run_ranks(2, dies_in_a_worker, what)
+    assert isinstance(own, expected)
+    assert isinstance(other, PeerFailedError)
+    assert f"Rank 1: {expected.__name__}" in str(other)

@@ -33,6 +33,7 @@ from swift_loader.plan import Plan
 from swift_loader.running import Run, Target
 from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.transport.memory import map_private
+from swift_loader.transport.shared_list import shipping_shared_lists
 from swift_loader.transport.slots import OnMap
 from swift_loader.worker.recipe import Recipe, given
 from swift_loader.worker.trial import count_samples, try_one_batch
@@ -237,9 +238,9 @@ class SwiftLoader:
             else batches_of(sampler, batch_sampler, config.batch_size, tail == "drop")
         )
         self._seed = chosen_seed(config.seed)
-        self._run = Run(
-            config,
-            pack(
+        # Kept open for workers that are still to start: nobody else may have these lists by then.
+        with shipping_shared_lists(by_value=bool(self._sources)) as self._shared_lists:
+            payload = pack(
                 {
                     "dataset_class": dataset_class,
                     "dataset_kwargs": dict(dataset_kwargs or {}),
@@ -249,8 +250,8 @@ class SwiftLoader:
                     "on_error": on_error,
                     "threads_per_worker": config.threads_per_worker,
                 }
-            ),
-        )
+            )
+        self._run = Run(config, payload)
         # Closes at the interpreter's end too, and must hold nothing that holds the loader.
         self._finalizer = weakref.finalize(self, self._run.close)
         self._nb_samples: int | None = None

@@ -8,6 +8,7 @@ remedy that Yuxin Wu describes in "Demystify RAM Usage in Multi-Process Data Loa
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import sys
@@ -22,11 +23,11 @@ from numpy.typing import NDArray
 
 from swift_loader.transport.memory import create_region, map_shared
 
-__all__ = ["SharedList", "shared_lists_by_value"]
+__all__ = ["SharedList", "shipping_shared_lists"]
 
 T = TypeVar("T")
 _WRITE_BYTES = 1 << 20
-_by_value: ContextVar[bool] = ContextVar("shared_lists_by_value", default=False)
+_shipping: ContextVar[_Shipping | None] = ContextVar("shipping_shared_lists", default=None)
 
 
 class SharedList(Sequence[T], Generic[T]):
@@ -52,19 +53,19 @@ class SharedList(Sequence[T], Generic[T]):
 
     def __init__(self, items: Iterable[T]) -> None:
         bounds = array("q", [0])
-        fd = create_region(0, "list")
-        with os.fdopen(os.dup(fd), "wb", buffering=_WRITE_BYTES) as file:
+        descriptor = _Descriptor(create_region(0, "list"))
+        with open(os.dup(int(descriptor)), "wb", buffering=_WRITE_BYTES) as file:
             for item in items:
                 bounds.append(bounds[-1] + file.write(pickle.dumps(item, 5)))
             file.write(b"\0" * (-bounds[-1] % bounds.itemsize))
-            file.write(bounds.tobytes())
-        self._open(fd, len(bounds) - 1, range(len(bounds) - 1))
+            bounds.tofile(file)
+        self._open(descriptor, len(bounds) - 1, range(len(bounds) - 1))
 
-    def _open(self, fd: int, count: int, selected: range) -> None:
-        region = map_shared(fd, os.fstat(fd).st_size)
+    def _open(self, descriptor: _Descriptor, count: int, selected: range) -> None:
+        region = map_shared(int(descriptor), os.fstat(int(descriptor)).st_size)
         whole = np.frombuffer(region, np.uint8)
         whole.flags.writeable = False
-        self._fd = _Descriptor(fd)
+        self._fd: _Descriptor | None = descriptor  # None: over memory that came by value
         self._bounds: NDArray[np.int64] = whole[-8 * (count + 1) :].view(np.int64)
         self._data: memoryview = whole.data
         self._range = selected
@@ -111,9 +112,13 @@ class SharedList(Sequence[T], Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         count = len(self._bounds) - 1
-        if _by_value.get() or sys.platform != "linux":
+        shipping = _shipping.get()
+        by_value = shipping is not None and shipping.by_value
+        if by_value or self._fd is None or sys.platform != "linux":
             # As an array, which travels out of band and is mapped, not copied, by local workers.
             return _from_bytes, (np.frombuffer(self._data, np.uint8), count, self._range)
+        if shipping is not None:
+            shipping.kept.append(self._fd)
         handle = (os.getpid(), int(self._fd), _identity(int(self._fd)))
         return _from_handle, (*handle, count, self._range)
 
@@ -131,14 +136,24 @@ class _Descriptor:
         os.close(self._fd)
 
 
+class _Shipping:
+    def __init__(self, by_value: bool) -> None:
+        self.by_value = by_value
+        self.kept: list[object] = []
+
+
 @contextmanager
-def shared_lists_by_value() -> Iterator[None]:
-    """What is pickled inside travels with its content, for workers on other machines."""
-    token = _by_value.set(True)
+def shipping_shared_lists(*, by_value: bool) -> Iterator[list[object]]:
+    """What is pickled inside travels `by_value`, for workers on other machines, or as a handle.
+
+    The handles are good as long as the list that this gives is kept, whoever else keeps theirs.
+    """
+    shipping = _Shipping(by_value)
+    token = _shipping.set(shipping)
     try:
-        yield
+        yield shipping.kept
     finally:
-        _by_value.reset(token)
+        _shipping.reset(token)
 
 
 def _identity(fd: int) -> tuple[int, int]:
@@ -150,16 +165,16 @@ def _from_handle(
     pid: int, fd: int, identity: tuple[int, int], count: int, selected: range
 ) -> SharedList[Any]:
     """Open the region through the process that has it."""
+    path = f"/proc/{pid}/fd/{fd}"
     try:
-        mine = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+        mine = _Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        if _identity(int(mine)) != identity:  # the number means something else by now
+            raise FileNotFoundError(errno.ENOENT, "no such region any more", path)
     except OSError as error:
         raise FileNotFoundError(
-            f"the SharedList lived in process {pid}, which is gone (or is another user's): keep it "
-            "alive there while others open it"
+            f"the SharedList of process {pid} can't be opened: it was freed there, or the process "
+            "is gone, or is another user's. Keep it alive there while others open it"
         ) from error
-    if _identity(mine) != identity:
-        os.close(mine)
-        raise FileNotFoundError(f"the SharedList of process {pid} was freed before it was opened")
     new: SharedList[Any] = SharedList.__new__(SharedList)
     new._open(mine, count, selected)
     return new
@@ -168,7 +183,7 @@ def _from_handle(
 def _from_bytes(data: NDArray[np.uint8], count: int, selected: range) -> SharedList[Any]:
     """A list over an array that holds the region's content."""
     new: SharedList[Any] = SharedList.__new__(SharedList)
-    new._fd = _Descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    new._fd = None
     new._bounds = data[-8 * (count + 1) :].view(np.int64)
     new._data = data.data
     new._range = selected

@@ -1,0 +1,152 @@
+"""Lightning's Trainer: every sample once, in the Trainer's own epochs, and resumed by its states."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swift_loader import ConfigError, StateError, SwiftLoader
+
+pytest.importorskip("lightning", reason="needs Lightning")
+
+from swift_loader.integrations.lightning import TrainerLoader, for_trainer
+from tests.frameworks.trainer_run import NB_TRAIN, NB_VAL, Rows, diary, fit
+
+ROOT = Path(__file__).parents[2]
+NB_BATCHES = 11  # of 4 samples, of 42
+
+pytestmark = [
+    pytest.mark.usefixtures("shared_zygote"),
+    pytest.mark.filterwarnings("ignore"),  # Lightning's own
+]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, shared_zygote: object) -> Path:
+    """A folder with a run of two epochs on one rank, and a checkpoint of each step."""
+    folder = tmp_path_factory.mktemp("alone")
+    fit(folder, "whole", save="step")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a run on two ranks, and with one that goes on from its step 4."""
+    folder = tmp_path_factory.mktemp("together")
+    subprocess.run(
+        [sys.executable, "-m", "tests.frameworks.trainer_run", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+        timeout=100,
+    )
+    yield folder
+
+
+def samples(lines: list[dict[str, Any]], epoch: int | None = None) -> list[int]:
+    return [
+        index
+        for line in lines
+        if epoch is None or line["epoch"] == epoch
+        for index in line["indices"]
+    ]
+
+
+def test_fit_gives_each_sample_once_an_epoch_in_an_order_of_its_own(alone: Path) -> None:
+    train = diary(alone, "whole")
+    first, second = samples(train, epoch=0), samples(train, epoch=1)
+    assert sorted(first) == sorted(second) == list(range(NB_TRAIN))
+    assert first != second
+
+
+def test_trainer_knows_how_long_an_epoch_is(alone: Path) -> None:
+    train = diary(alone, "whole")
+    assert {line["of"] for line in train} == {NB_BATCHES}
+    assert [line["k"] for line in train if line["last"]] == [NB_BATCHES - 1] * 2
+
+
+def test_validation_is_whole_after_the_sanity_check_broke_off(alone: Path) -> None:
+    assert samples(diary(alone, "whole", what="sanity")) == list(range(8))
+    validated = diary(alone, "whole", what="validate")
+    for epoch in range(2):
+        assert samples(validated, epoch) == list(range(NB_VAL))
+
+
+@pytest.mark.parametrize("step", [1, 5, 10, 11, 14])
+def test_checkpoint_of_any_step_goes_on_with_what_was_left(alone: Path, step: int) -> None:
+    name = f"from{step}"
+    fit(alone, name, resume=alone / f"whole-step={step}.ckpt")
+    assert diary(alone, name) == diary(alone, "whole")[step:]
+
+
+def test_checkpoint_of_an_epoch_goes_on_with_the_next(tmp_path: Path) -> None:
+    fit(tmp_path, "short", epochs=1, save="epoch")
+    fit(tmp_path, "rest", resume=tmp_path / "short-epoch=0.ckpt")
+    fit(tmp_path, "whole")
+    assert diary(tmp_path, "rest") == diary(tmp_path, "whole")[NB_BATCHES:]
+
+
+def test_limited_epochs_are_the_beginnings_of_the_whole_ones(alone: Path) -> None:
+    fit(alone, "limited", limit=3, save="step")
+    whole = samples(diary(alone, "whole"), 0)[:12] + samples(diary(alone, "whole"), 1)[:12]
+    assert samples(diary(alone, "limited")) == whole
+    for step in (2, 3, 4):
+        name = f"limited{step}"
+        fit(alone, name, limit=3, resume=alone / f"limited-step={step}.ckpt")
+        assert diary(alone, name) == diary(alone, "limited")[step:]
+
+
+def test_ranks_share_an_epoch_and_nothing_is_dealt_out_twice(together: Path) -> None:
+    ranks = [diary(together, "whole", rank) for rank in range(2)]
+    assert [len(rank) for rank in ranks] == [12, 12]  # 6 of 4 samples, or of 3, in each epoch
+    for epoch in range(2):
+        both = samples(ranks[0], epoch) + samples(ranks[1], epoch)
+        assert sorted(both) == list(range(NB_TRAIN))
+    both = [i for rank in range(2) for i in samples(diary(together, "whole", rank, "validate"), 1)]
+    assert sorted(both) == list(range(NB_VAL))
+
+
+def test_ranks_go_on_from_a_checkpoint(together: Path) -> None:
+    for rank in range(2):
+        assert diary(together, "rest", rank) == diary(together, "whole", rank)[4:]
+
+
+def test_fewer_ranks_finish_the_epoch_that_more_began(together: Path) -> None:
+    fit(together, "one", resume=together / "whole-step=4.ckpt")
+    begun = [i for rank in range(2) for i in samples(diary(together, "whole", rank)[:4])]
+    lines = diary(together, "one")
+    assert sorted(begun + samples(lines, 0)) == list(range(NB_TRAIN))
+    assert sorted(samples(lines, 1)) == list(range(NB_TRAIN))
+
+
+def test_more_ranks_than_before_are_refused_where_the_trainer_would_cut_the_epoch() -> None:
+    with SwiftLoader(Rows, {"n": 42}, 4, validate=False) as alone:
+        alone.start(0)
+        before = TrainerLoader(alone)
+        batches = iter(before)
+        for _ in range(5):
+            next(batches)
+        state = before.state_dict()
+    with SwiftLoader(Rows, {"n": 42}, 4, nb_consumer=2, validate=False) as one_of_two:
+        one_of_two.start(0)
+        after = TrainerLoader(one_of_two)
+        assert len(after) == 6
+        with pytest.raises(StateError, match="would leave out 2 of those that are left"):
+            after.load_state_dict(state)
+
+
+def test_loader_for_another_number_of_ranks_is_refused() -> None:
+    class Trainer:
+        world_size, global_rank, strategy = 2, 0, None
+
+    with (
+        SwiftLoader(Rows, {"n": 42}, 4, validate=False) as loader,
+        pytest.raises(ConfigError, match=r"nb_consumer=1: the Trainer has 2 ranks"),
+    ):
+        for_trainer(loader, Trainer())

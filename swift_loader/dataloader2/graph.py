@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import warnings
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import dill
 from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data.datapipes._hook_iterator import hook_iterator
-from torch.utils.data.datapipes.datapipe import (
-    _DataPipeSerializationWrapper,
-    _IterDataPipeSerializationWrapper,
-    _MapDataPipeSerializationWrapper,
-)
+from torch.utils.data.datapipes.datapipe import _DataPipeSerializationWrapper
 from torch.utils.data.graph import DataPipe, DataPipeGraph, traverse_dps
 from torch.utils.data.graph_settings import get_all_graph_pipes
 
@@ -181,17 +178,34 @@ def _without_repeats(datapipes: Iterable[DataPipe]) -> list[DataPipe]:
 def serialize_datapipe(datapipe: DataPipe) -> bytes:
     """The graph as bytes: by pickle, or where that can't do it (lambdas, local classes), by dill.
 
-    Raises what dill raised, with the reason of pickle as its cause.
+    Classes of `__main__` go by name in either case. Raises what dill raises, after pickle has
+    failed.
     """
-    is_map = isinstance(datapipe, MapDataPipe)
-    wrapper: Any = _MapDataPipeSerializationWrapper if is_map else _IterDataPipeSerializationWrapper
-    return pickle.dumps(wrapper(datapipe))
+    return _dumps(datapipe)
 
 
 def deserialize_datapipe(serialized_state: bytes) -> DataPipe:
     """The inverse of `serialize_datapipe`."""
-    datapipe: DataPipe = pickle.loads(serialized_state)._datapipe
+    datapipe: DataPipe = dill.loads(serialized_state)
     return with_single_hooks(datapipe)
+
+
+def _dumps(obj: Any) -> bytes:
+    for dumps in (pickle.dumps, _dill_by_name):
+        try:
+            return dumps(obj)
+        except Exception:  # noqa: BLE001, S112 anything can go wrong in users' objects; the next way tells
+            continue
+    by_value: bytes = dill.dumps(obj)
+    return by_value
+
+
+def _dill_by_name(obj: Any) -> bytes:
+    with warnings.catch_warnings():
+        # It warns of every class of `__main__`, which it then finds.
+        warnings.simplefilter("ignore", dill.PicklingWarning)
+        by_name: bytes = dill.dumps(obj, byref=True)
+    return by_name
 
 
 def with_single_hooks(datapipe: DataPipe) -> DataPipe:
@@ -216,11 +230,8 @@ def _is_hook(method: Any) -> bool:
 
 
 def clone(obj: T) -> T:
-    """A deep copy by way of pickle, or of dill where pickle can't do it."""
-    if isinstance(obj, (IterDataPipe, MapDataPipe)):
-        return deserialize_datapipe(serialize_datapipe(obj))  # type: ignore[return-value]
-    try:
-        copied: T = pickle.loads(pickle.dumps(obj))
-    except Exception:  # noqa: BLE001 anything can go wrong in users' objects; dill says it again
-        copied = dill.loads(dill.dumps(obj))
+    """A deep copy by way of `serialize_datapipe`, of anything."""
+    copied: T = dill.loads(_dumps(obj))
+    if isinstance(copied, (IterDataPipe, MapDataPipe)):
+        with_single_hooks(copied)
     return copied

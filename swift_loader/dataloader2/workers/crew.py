@@ -11,11 +11,13 @@ dealt out is gone), nor where the same item has ended two workers, nor for ever.
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import socket
 import time
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -82,6 +84,7 @@ class Crew:
         if plan.dispatcher_parts is not None:
             self._payload_fds.append(_in_shared_memory(pack({"parts": plan.dispatcher_parts})))
         self._zygote = Zygote.acquire()
+        _open_crews.add(self)
         for worker in range(plan.nb_worker):
             self._links.append(self._launch(worker))
         if plan.dispatcher_parts is not None:
@@ -110,8 +113,8 @@ class Crew:
 
     def interrupt(self) -> None:
         """Make whoever waits for an item raise `ClosedError`. From any thread, before `close`."""
-        self._interrupted = True
-        if not self._closed:
+        if not self._closed and self._pid == os.getpid():
+            self._interrupted = True
             self._wake_write.send(b".")
 
     def close(self) -> None:
@@ -240,6 +243,17 @@ class Crew:
         self._watch()
         link.begin(replace(self._begins[number], nb_skip=received))
         feed.go_on(link)
+
+
+# Closed while the interpreter still works: a loader that a script leaves open is freed too late.
+_open_crews: weakref.WeakSet[Crew] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for crew in list(_open_crews):
+        crew.interrupt()
+        crew.close()
 
 
 def _in_shared_memory(payload: Payload) -> int:

@@ -1,7 +1,8 @@
 """A consumer's end of its socket. Role: the consumer.
 
 Sends `Hello`, `Took`, `Leave`. What comes in is queued as it comes; a batch is mapped and decoded
-when it is taken. `Took` is sent when a few batches were taken, or before waiting for more.
+when it is taken. `Took` is sent when a few batches were taken: fewer than half of what the producer
+sends ahead, so that it never waits for what was taken already.
 
 The connection outlives its consumer as long as somebody holds a tensor of a batch, for the end of
 the socket is what tells the producer that the memory is free.
@@ -10,6 +11,7 @@ the socket is what tells the producer that the memory is free.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import deque
 from dataclasses import dataclass
@@ -19,13 +21,24 @@ import numpy as np
 
 from swift_loader.batch.codec import decode
 from swift_loader.sharing.device import DeviceRegion
-from swift_loader.sharing.messages import Batch, Hello, Leave, Message, Region, Took, pack, unpack
+from swift_loader.sharing.messages import (
+    Batch,
+    Forget,
+    Hello,
+    Leave,
+    Message,
+    Region,
+    Took,
+    pack,
+    unpack,
+)
 from swift_loader.sharing.private import PageTable, PrivateRegion
 from swift_loader.transport.channel import Channel
 
 __all__ = ["Connection"]
 
 _NOTHING = np.empty(0, np.uint8)
+_REPORT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +80,7 @@ class Connection:
         self._draining: deque[tuple[int, Any]] = deque()  # with an event of the device's stream
         self._to_report: list[int] = []
         self._nb_taken = 0
+        self._reported_s = 0.0
         self._left = False
         self._closing = threading.Lock()
         self.report_every = 1
@@ -78,7 +92,8 @@ class Connection:
         if not queue:
             self._receive(wait=False)
             if not queue:
-                self._report(wait=True)
+                if self._nb_taken >= self.report_every:
+                    self._report(wait=True)
                 while not queue:
                     self._receive(wait=True)
         return queue.popleft()
@@ -87,7 +102,9 @@ class Connection:
         channel = self._channel
         for frame in channel.receive(wait=wait):
             message = unpack(*frame)
-            if type(message) is not Region:
+            if type(message) is Forget:
+                self._regions.pop(message.region).close()
+            elif type(message) is not Region:
                 self._queue.append(message)
             elif message.device:
                 self._regions[message.region] = DeviceRegion(message)
@@ -126,12 +143,13 @@ class Connection:
         _held[id(ref)] = ref
 
     def taken(self) -> None:
-        """Say what was taken, if it is time to."""
-        if self._nb_taken >= self.report_every:
+        """Say what was taken, if it is time to: the producer must not think that we are stuck."""
+        if self._nb_taken >= self.report_every or time.monotonic() - self._reported_s >= _REPORT_S:
             self._report()
 
     def _report(self, *, wait: bool = False) -> None:
         """With `wait`, also of leases for whose end the device must be waited for."""
+        self._reported_s = time.monotonic()
         self._collect()
         while self._draining:
             number, event = self._draining[0]

@@ -65,6 +65,7 @@ class DeviceSlots:
             slot = self._free.popleft()
             if slot.memory.nbytes >= nbytes:
                 return slot
+            self._table.gone.append(slot.region.number)
         self._largest_bytes = max(self._largest_bytes, nbytes + nbytes // _SLACK)
         memory = torch.empty(self._largest_bytes, dtype=torch.uint8, device=self._device)
         return _Slot(memory, self._table)

@@ -1,6 +1,6 @@
 """A producer's end of one consumer: its socket, its place in the stream, its leases.
 
-Sends `Welcome`, `EpochBegins`, `Region`, `Batch`, `EpochEnds`, `Dropped`, `Ended`.
+Sends `Welcome`, `EpochBegins`, `Region`, `Forget`, `Batch`, `EpochEnds`, `Dropped`, `Ended`.
 
     state     meaning
     new       connected, has said nothing yet
@@ -18,6 +18,7 @@ from swift_loader.sharing.history import History, Published
 from swift_loader.sharing.messages import (
     Dropped,
     EpochBegins,
+    Forget,
     Message,
     Position,
     pack,
@@ -101,6 +102,13 @@ class Member:
     def drop(self, reason: str) -> None:
         """Go on without it. Its leases stay until its socket closes: it may be reading still."""
         self.end(Dropped(reason))
+
+    def forget(self, regions: list[int]) -> None:
+        """Nothing will lie in these regions any more."""
+        for number in regions:
+            if number in self._regions:
+                self._regions.discard(number)
+                self.channel.post(*pack(Forget(number)))
 
     def feed(self, history: History[SharedBatch]) -> None:
         """Send what it may have, as far as its socket takes it."""

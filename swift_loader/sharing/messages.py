@@ -2,8 +2,8 @@
 
 Up (consumer to producer): `Hello` once, then `Took`, and `Leave` at the end.
 Down (producer to consumer): `Welcome`; for every epoch `EpochBegins`, `Batch` ..., `EpochEnds`;
-`Region` (with its descriptor) before the first batch that lies in it; at the end `Dropped` or
-`Ended`.
+`Region` (with its descriptor) before the first batch that lies in it, `Forget` after the last; at
+the end `Dropped` or `Ended`.
 
 `Batch` and `Took` are packed by `struct`, the rest is rare and pickled: both ends are processes of
 one user, which the kernel vouches for before anything is read.
@@ -22,6 +22,7 @@ __all__ = [
     "Ended",
     "EpochBegins",
     "EpochEnds",
+    "Forget",
     "Hello",
     "Late",
     "Leave",
@@ -104,6 +105,13 @@ class Region:
     export: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Nothing will lie in this region any more."""
+
+    region: int
+
+
 class Batch(NamedTuple):
     """A batch: `used_bytes` of region `region`, held under `lease` until `Took` names it.
 
@@ -144,7 +152,17 @@ class Ended:
 
 
 Message = (
-    Hello | Welcome | EpochBegins | EpochEnds | Region | Batch | Took | Leave | Dropped | Ended
+    Hello
+    | Welcome
+    | EpochBegins
+    | EpochEnds
+    | Region
+    | Forget
+    | Batch
+    | Took
+    | Leave
+    | Dropped
+    | Ended
 )
 
 KIND_BATCH, KIND_TOOK, KIND_OTHER = 1, 2, 3

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from swift_loader.transport.memory import map_private
 
-__all__ = ["PageTable", "PrivateRegion"]
+__all__ = ["PageTable", "PrivateRegion", "has_private_copies"]
 
 _ENTRY_BYTES = 8
 _KIND_SHIFT = np.uint64(61)  # bits 63 and 62: present, swapped out; bit 61: a page of the file
@@ -37,16 +37,13 @@ class PageTable:
             except OSError:  # a sandbox without it
                 self._fd = -1
 
-    def may_be_written(self, address: int, nbytes: int) -> bool:
-        """Whether there is a private copy of a page in the range; True where nobody can tell."""
+    def read(self, address: int, nbytes: int) -> bytes | None:
+        """The entries of the pages in a range; None where they can't be had."""
         if self._fd < 0:
-            return True
+            return None
         count = -(-nbytes // mmap.PAGESIZE)
         entries = os.pread(self._fd, count * _ENTRY_BYTES, address // mmap.PAGESIZE * _ENTRY_BYTES)
-        if len(entries) != count * _ENTRY_BYTES:
-            return True
-        kinds = np.frombuffer(entries, np.uint64) >> _KIND_SHIFT
-        return bool(np.count_nonzero(kinds) != np.count_nonzero(kinds & _OF_FILE))
+        return entries if len(entries) == count * _ENTRY_BYTES else None
 
     def close(self) -> None:
         """May be called again."""
@@ -55,12 +52,19 @@ class PageTable:
             self._fd = -1
 
 
+def has_private_copies(entries: bytes) -> bool:
+    """Whether a page of a file's mapping has become a copy of this process's own."""
+    kinds = np.frombuffer(entries, np.uint64) >> _KIND_SHIFT
+    return bool(np.count_nonzero(kinds) != np.count_nonzero(kinds & _OF_FILE))
+
+
 class PrivateRegion:
     """One region of the producer's, mapped copy-on-write. Takes the descriptor."""
 
     def __init__(self, fd: int, nbytes: int) -> None:
         self._fd = fd
         self._nbytes = nbytes
+        self._clean = b""  # entries that were looked at closely; usually the next are the same
         try:
             self._map()
         except BaseException:
@@ -79,8 +83,13 @@ class PrivateRegion:
 
     def forget_writes(self, used_bytes: int, pages: PageTable) -> None:
         """Show the producer's bytes again, whatever the consumer wrote into the last view."""
-        if not pages.may_be_written(self._address, used_bytes):
-            return
+        entries = pages.read(self._address, used_bytes)
+        if entries is not None:
+            if entries == self._clean:
+                return
+            if not has_private_copies(entries):
+                self._clean = entries
+                return
         if sys.platform == "linux":
             self._mapping.madvise(mmap.MADV_DONTNEED)
         else:

@@ -41,7 +41,7 @@ from swift_loader.transport.channel import ChannelClosedError
 __all__ = ["VERSION", "ConsumerView", "TensorProducer"]
 
 VERSION = "1"
-_REPORTS_A_BUFFER = 4
+_REPORTS_A_BUFFER = 2
 _BAND_BYTES = 1 << 28
 
 
@@ -422,8 +422,11 @@ class TensorProducer:
 
     def _feed_all(self) -> None:
         history = self._history
+        gone, self._regions.gone = self._regions.gone, []
         lowest = None
         for fd, member in list(self._members.items()):
+            if gone and member.state != "over":
+                member.forget(gone)
             if member.state == "active":
                 self._feed(member, fd)
             if member.state == "active":

@@ -69,6 +69,7 @@ class RegionTable:
         self._by_address: dict[int, SharedRegion] = {}
         self._gone: deque[int] = deque()
         self._count = 0
+        self.gone: list[int] = []  # numbers of regions that consumers are to be told to forget
 
     def next_number(self) -> int:
         """A number that no other region has."""
@@ -102,6 +103,7 @@ class RegionTable:
             region = self._by_address.pop(self._gone.popleft(), None)
             if region is not None:
                 region.close()
+                self.gone.append(region.number)
 
 
 class OwnSlots:

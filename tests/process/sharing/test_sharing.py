@@ -274,3 +274,29 @@ def test_a_consumer_may_come_before_its_producer(party: Any, port: str, director
 def test_no_producer_is_a_clear_error_in_time(port: str) -> None:
     with pytest.raises(ProducerGoneError, match=r"no producer came up at port 5556 .* 0\.2 s"):
         TensorConsumer(port, connect_timeout=0.2)
+
+
+def test_memory_that_batches_have_outgrown_is_let_go(party: Any, port: str) -> None:
+    class Growing:
+        def __iter__(self) -> Any:
+            for k in range(60):
+                yield torch.full((1000 + 4000 * k,), k)
+
+    def serve() -> None:
+        with TensorProducer(Growing(), port, consumer_max_buffer_size=2) as producer:
+            for _ in range(2):
+                for _ in producer:
+                    pass
+            producer.join()
+
+    def read() -> tuple[list[int], int]:
+        consumer = TensorConsumer(port)
+        sums = [int(batch.sum()) for _ in range(2) for batch in consumer]
+        maps = Path("/proc/self/maps").read_text()
+        return sums, maps.count("memfd:swift_loader")
+
+    producer = party(serve)
+    sums, nb_regions = party(read).result()
+    assert sums == [k * (1000 + 4000 * k) for k in range(60)] * 2
+    assert nb_regions < 20
+    producer.result()

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections import namedtuple
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,75 @@ class Texts(Numbers):
 
     def __getitem__(self, i: int) -> dict[str, Any]:  # type: ignore[override]
         return {"text": self.text(i), "index": i}
+
+
+class Rows:
+    """Samples are what a sequence of rows holds."""
+
+    def __init__(self, it: Sequence[dict[str, Any]]) -> None:
+        self.rows = it
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return self.rows[i]
+
+
+class OverArray:
+    """Reads all of row `i` of an array that came as an argument."""
+
+    def __init__(self, it: np.ndarray[Any, Any]) -> None:
+        self.array = it
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, i: int) -> float:
+        return float(self.array[i].sum())
+
+
+class WritesArray(OverArray):
+    """Counts in the array itself."""
+
+    def __getitem__(self, i: int) -> dict[str, int]:  # type: ignore[override]
+        self.array[i] += 1
+        time.sleep(0.001)
+        return {"seen": int(self.array[i]), "pid": os.getpid()}
+
+
+class CountsPickling:
+    """Counts how often it was pickled in this process."""
+
+    times = 0
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        type(self).times += 1
+        return CountsPickling, (self.array,)
+
+
+class OfObject(Numbers):
+    """Takes any object beside, and needs it."""
+
+    def __init__(self, n: int, it: CountsPickling) -> None:
+        super().__init__(n)
+        self.nbytes = it.array.nbytes
+
+
+class OfSize:
+    """Sample `i` is `sizes[i]` bytes that are each `i` + 1, and `i`."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        return torch.full((self.sizes[i],), i + 1, dtype=torch.uint8), i
 
 
 class Raises(Numbers):

@@ -87,7 +87,9 @@ class Zygote:
     process was killed, the next `spawn` starts another one.
     """
 
-    _lock: ClassVar[threading.Lock] = threading.Lock()
+    # Of a kind that one thread may take twice: the collector may free, and so close, a forgotten
+    # loader while the thread that it runs in builds the next one.
+    _lock: ClassVar[threading.RLock] = threading.RLock()
     _running: ClassVar[Zygote | None] = None
 
     def __init__(self) -> None:
@@ -197,7 +199,7 @@ def _search_path() -> list[str]:
 
 
 def _forget_in_forked_child() -> None:
-    Zygote._lock = threading.Lock()
+    Zygote._lock = threading.RLock()
     Zygote._running = None
 
 

@@ -87,7 +87,11 @@ class Results:
         if figures:
             print("\n" + table.figures(figures), flush=True)
         result = {
-            "machine": self._machine | {"share_used_by_others_before": self.others_share},
+            "machine": self._machine
+            | {
+                "share_used_by_others_before": self.others_share,
+                "load_average": os.getloadavg(),
+            },
             "figures": [figure.to_json() for figure in self._figures],
             "runs": {name: rounds.answers for name, rounds in self.rounds.items()},
             "failures": {name: rounds.failures for name, rounds in self.rounds.items()},

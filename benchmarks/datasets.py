@@ -221,7 +221,7 @@ class Text:
 
     def __init__(
         self,
-        nb_chars: int = 11_000,
+        nb_chars: int = 10_000,
         slow_every: int = 0,
         slow_factor: int = 50,
         nb_samples: int = NB_SAMPLES,

@@ -26,7 +26,7 @@ def run(contestant: str, workload: Workload, nb_worker: int) -> dict[str, float]
         device = Device(first)
         batch_bytes = nb_bytes(first)
         del first
-        _take(batches, device, workload.warm_s, at_least=4 * nb_worker)
+        _take(batches, device, workload.warm_s, workload.warm_batches)
         start_s, start_cpu_s = perf_counter(), process_time()
         nb_batch, copy_cpu_s = _take(batches, device, workload.window_s)
         elapsed_s, cpu_s = perf_counter() - start_s, process_time() - start_cpu_s

@@ -45,11 +45,7 @@ def run(nb_rounds: int, is_quick: bool, only: Collection[str] = ()) -> Iterator[
             if only and name not in only:
                 continue
             if is_quick:
-                workload = replace(
-                    workload,
-                    warm_s=workload.warm_s * _QUICK_SHARE,
-                    window_s=workload.window_s * _QUICK_SHARE,
-                )
+                workload = replace(workload, window_s=workload.window_s * _QUICK_SHARE)
             run_one = partial(_run, workload=workload)
             yield name, in_turn(_contestants(workload, is_quick), run_one, nb_rounds, name)
 
@@ -66,14 +62,13 @@ def figures_of(workload: str, rounds: Rounds) -> list[Figure]:
     bar = BARS[workload]
     figures = []
     ours = rounds.column(OURS, "batches_per_s")
-    for against, least in [
-        (TORCH, bar.over_torch),
-        (best_peer(rounds), bar.over_best_peer),
-        (LIMIT, bar.over_limit),
+    for role, against, least in [
+        ("", TORCH, bar.over_torch),
+        ("best peer, ", best_peer(rounds), bar.over_best_peer),
+        ("", LIMIT, bar.over_limit),
     ]:
         theirs = rounds.column(against, "batches_per_s") if against else []
         if ours and theirs:
-            role = "best peer, " if against not in (TORCH, LIMIT) else ""
             figures.append(
                 Figure(
                     workload,

@@ -15,7 +15,9 @@ class Workload:
 
     `in_order=False` asks for batches as they become ready. `shuffle` is a full permutation; it is
     off where the cost of the samples differs, so that every loader makes the same ones. `per_core`
-    marks work that a core does by itself, whose limit is that of one process times the cores.
+    marks work that a core does by itself, whose limit is that of one process times the cores. The
+    window opens after `warm_s` seconds and `warm_batches` batches, whichever is later: by then
+    queues have settled and whatever memory a loader reuses has been used once.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Workload:
     in_memory: bool = True
     per_core: bool = False
     warm_s: float = 0.3
+    warm_batches: int = 24
     window_s: float = 0.7
 
     def dataset(self, as_torch: bool = True) -> Any:
@@ -36,7 +39,7 @@ class Workload:
 
 def table_workloads(jpeg_folder: str) -> dict[str, Workload]:
     """The workloads by name; `jpeg_folder` holds what :func:`cut_jpegs` wrote."""
-    heavy: dict[str, Any] = {"per_core": True, "warm_s": 0.6, "window_s": 2.0}
+    heavy: dict[str, Any] = {"per_core": True, "warm_s": 0.6, "warm_batches": 8, "window_s": 2.0}
     workloads = [
         Workload("image-u8", Images, 64, {"dtype": "uint8"}),
         Workload("image-f32", Images, 64, {"dtype": "float32"}),

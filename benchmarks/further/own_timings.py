@@ -31,9 +31,10 @@ def rate(workload: Workload, benchmark: bool) -> dict[str, float]:
     torch.set_num_threads(1)
     with batches(workload, 2, benchmark=benchmark) as stream:
         device = Device(next(stream))
-        warm_until_s = perf_counter() + workload.warm_s
-        while perf_counter() < warm_until_s:
+        warm_until_s, nb_warm = perf_counter() + workload.warm_s, 0
+        while nb_warm < workload.warm_batches or perf_counter() < warm_until_s:
             device.take(next(stream))
+            nb_warm += 1
         start_s, nb_batch = perf_counter(), 0
         while (elapsed_s := perf_counter() - start_s) < workload.window_s:
             device.take(next(stream))

@@ -34,7 +34,7 @@ def use(contestant: str, workload: Workload) -> dict[str, Any]:
     torch.set_num_threads(1)
     with import_module(_MODULES[contestant]).batches(workload, 2) as batches:
         device = Device(next(batches))
-        for _ in range(20):
+        for _ in range(workload.warm_batches):
             device.take(next(batches))
         before = {each.pid: each.cpu_s for each in all_processes()}
         start_s, nb_batch = perf_counter(), 0

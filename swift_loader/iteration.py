@@ -28,6 +28,7 @@ class Standing:
     def __init__(self, part: EpochPart) -> None:
         self.part = part
         self.taken = Taken(part)
+        self.streams: dict[int, bytes] = {}  # where the shards of a stream stand, by worker
         self.ended = False  # `StopIteration` was raised
         self.overtaken = False  # by a later iterator, or a loaded state
 
@@ -95,6 +96,8 @@ class EpochIterator(Iterator[Any]):
             number, item, batch = staged.number, staged.item, staged.batch
             to_device_s = staged.to_device_s
         standing.taken.add(number.k)
+        if item.made is not None and item.made.state:
+            standing.streams[item.worker] = item.made.state
         self._count(number, item, depth, to_device_s, began_s)
         return batch
 

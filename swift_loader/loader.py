@@ -31,6 +31,7 @@ from swift_loader.order import Order, PlannedOrder, SampledOrder, State, batches
 from swift_loader.pipeline.sources import Source, sources_of
 from swift_loader.plan import Plan
 from swift_loader.running import Run, Target
+from swift_loader.stream_order import StreamOrder
 from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.transport.memory import map_private
 from swift_loader.transport.shared_list import shipping_shared_lists
@@ -52,7 +53,9 @@ class SwiftLoader:
     ----------
     dataset_class:
         Any callable that returns a map-style dataset (``__getitem__``, ``__len__``, and
-        ``__getitems__`` if it has one). Called in every worker, and once here if `validate`.
+        ``__getitems__`` if it has one), or a stream (an `IterableDataset`, a data pipe, anything
+        with ``__iter__``): of that, each item comes once over all consumers and workers. Called in
+        every worker, and once here if `validate`.
     dataset_kwargs:
         Its keyword arguments. Serialized once, into shared memory; arrays are mapped by the
         workers, not copied. The loader keeps no reference to them.
@@ -254,10 +257,10 @@ class SwiftLoader:
         self._run = Run(config, payload)
         # Closes at the interpreter's end too, and must hold nothing that holds the loader.
         self._finalizer = weakref.finalize(self, self._run.close)
-        self._nb_samples: int | None = None
+        self._length: tuple[int | None] | None = None  # unknown; else that, None for a stream
         if config.validate:
             recipe = self._unpacked_recipe()
-            self._nb_samples = try_one_batch(recipe, config.batch_size, batch_decoder)
+            self._length = (try_one_batch(recipe, config.batch_size, batch_decoder),)
         self._hand_on: OnMap | None = None
         self._consumer = 0
         self._epoch = 0  # the one that the next `iter` gives
@@ -335,7 +338,7 @@ class SwiftLoader:
         failure: BaseException | None = None
         try:
             try:
-                self._nb_samples = run.start(consumer_index, self._seed, target, self._sources)
+                self._length = (run.start(consumer_index, self._seed, target, self._sources),)
                 self._the_order()
             except BaseException as error:
                 failure = error
@@ -441,11 +444,11 @@ class SwiftLoader:
         return self._config.nb_consumer
 
     @property
-    def nb_samples(self) -> int:
-        """Length of the dataset; builds it where nobody has."""
-        if self._nb_samples is None:
-            self._nb_samples = count_samples(self._unpacked_recipe())
-        return self._nb_samples
+    def nb_samples(self) -> int | None:
+        """Length of the dataset, None for a stream; builds it where nobody has."""
+        if self._length is None:
+            self._length = (count_samples(self._unpacked_recipe()),)
+        return self._length[0]
 
     def stats(self) -> LoaderStats:
         """What the loader has done so far. Raises `ClosedError` before `start()`."""
@@ -467,7 +470,7 @@ class SwiftLoader:
         order, standing = self._the_order(), self._standing
         if standing is None or not standing.alive:
             standing = Standing(order.part(self._epoch))  # at the beginning of what comes next
-        return order.capture(standing.part, standing.taken)
+        return order.capture(standing.part, standing.taken, standing.streams)
 
     def state_at(self, epoch: int, first_batch: int) -> dict[str, Any]:
         """The state of a loader that has delivered all batches before `first_batch` of `epoch`."""
@@ -491,7 +494,7 @@ class SwiftLoader:
             self._standing.overtaken = True
         if self._seed is None:  # none was asked for: the one that the run began with
             self._seed = saved_seed(state)
-        if self._nb_samples is not None:
+        if self._length is not None:
             self._apply_state()
             if self._run.started:
                 self._prefetch()
@@ -504,13 +507,18 @@ class SwiftLoader:
             config = self._config
             seed = FIXED_SEED if self._seed is None else self._seed
             consumers = config.nb_consumer
-            if self._sampled is not None:
+            nb_samples = self.nb_samples
+            if nb_samples is None:
+                seeds = Plan(2**62, config.batch_size, consumers, False, 0, seed, config.tail)
+                self._check_stream()
+                self._order = StreamOrder(seeds, self._consumer, config.worker_per_consumer)
+            elif self._sampled is not None:
                 # Good for any batch number, and asked for seeds only.
                 seeds = Plan(2**62, 1, consumers, False, 0, seed)
                 self._order = SampledOrder(*self._sampled, seeds, self._consumer)
             else:
                 plan = Plan(
-                    self.nb_samples,
+                    nb_samples,
                     config.batch_size,
                     consumers,
                     config.shuffle,
@@ -521,6 +529,21 @@ class SwiftLoader:
                 self._order = PlannedOrder(plan, self._consumer)
         return self._order
 
+    def _check_stream(self) -> None:
+        """A stream has no positions: refuse what needs them. Raises `ConfigError`."""
+        config = self._config
+        if config.shuffle:
+            refuse("shuffle", True, "a stream can't be shuffled here; shuffle in the dataset")
+        if self._sampled is not None:
+            refuse("sampler", "…", "a stream has no indices; leave it out")
+        if self._sources or config.auto_workers:
+            refuse(
+                "worker_per_consumer",
+                "auto" if config.auto_workers else config.worker_per_consumer,
+                "the shards of a stream belong to local workers: give their number, and no "
+                "remote_workers",
+            )
+
     def _facts(self) -> dict[str, Any]:
         """What all consumers must agree on."""
         plan, *_ = self._the_order().plans().values()
@@ -529,7 +552,7 @@ class SwiftLoader:
     def _planned(self) -> PlannedOrder:
         order = self._the_order()
         if not isinstance(order, PlannedOrder):
-            raise ClosedError("a loader with a sampler of yours can't be shared between trainings")
+            raise ClosedError("a loader of a stream or with a sampler of yours can't tell sizes")
         return order
 
     def _apply_state(self) -> None:

@@ -31,6 +31,10 @@ _PLAN, _RESUMED_PLAN = 0, 1  # plan ids: the loader's own, and that of a resumed
 class Order(Protocol):
     """What a loader and its pipeline ask of an order."""
 
+    @property
+    def worker_of(self) -> Callable[[Number], int] | None:
+        """Which worker must make a number; None: any can."""
+
     def plans(self) -> dict[int, Plan]:
         """What the plan ids of its parts mean to workers."""
 
@@ -49,7 +53,12 @@ class Order(Protocol):
     def delivered(self, number: Number) -> None:
         """The training loop has it: its indices will not be asked for again."""
 
-    def capture(self, part: EpochPart, taken: Taken) -> dict[str, Any]:
+    def exhausted(self, number: Number) -> None:
+        """There is no such batch: a stream's shard has ended before it."""
+
+    def capture(
+        self, part: EpochPart, taken: Taken, streams: Mapping[int, bytes]
+    ) -> dict[str, Any]:
         """The state of a consumer that has `taken` so much of `part`."""
 
     def resumed(self, state: State) -> tuple[Order, int]:
@@ -63,6 +72,10 @@ class PlannedOrder:
     plan: Plan
     consumer: int
     rest: Resume | None = None  # what a loaded state left of its epoch
+
+    @property
+    def worker_of(self) -> None:
+        return None
 
     def plans(self) -> dict[int, Plan]:
         plans = {_PLAN: self.plan}
@@ -89,7 +102,12 @@ class PlannedOrder:
     def delivered(self, number: Number) -> None:
         pass
 
-    def capture(self, part: EpochPart, taken: Taken) -> dict[str, Any]:
+    def exhausted(self, number: Number) -> None:
+        raise AssertionError(f"{number} is of no stream")
+
+    def capture(
+        self, part: EpochPart, taken: Taken, streams: Mapping[int, bytes]
+    ) -> dict[str, Any]:
         plan = self.plan_of(part)
         return capture(plan, part.epoch, self.consumer, taken.first, taken.beyond)
 
@@ -135,6 +153,10 @@ class SampledOrder:
     rest: EpochPart | None = None
     _drawn: dict[Number, bytes] = field(default_factory=dict)
 
+    @property
+    def worker_of(self) -> None:
+        return None
+
     def plans(self) -> dict[int, Plan]:
         return {_PLAN: self.seeds}
 
@@ -160,7 +182,12 @@ class SampledOrder:
     def delivered(self, number: Number) -> None:
         self._drawn.pop(number, None)
 
-    def capture(self, part: EpochPart, taken: Taken) -> dict[str, Any]:
+    def exhausted(self, number: Number) -> None:
+        raise AssertionError(f"{number} is of no stream")
+
+    def capture(
+        self, part: EpochPart, taken: Taken, streams: Mapping[int, bytes]
+    ) -> dict[str, Any]:
         ended = not taken.left
         return {
             "version": 1,
@@ -230,6 +257,6 @@ def batches_of(
 def saved_seed(state: State) -> int:
     """The seed of the run that `state` is of. Raises `StateError`."""
     one = state[0] if isinstance(state, Sequence) and state else state
-    if isinstance(one, Mapping) and one.get("sampler") is True:
+    if isinstance(one, Mapping) and (one.get("sampler") is True or one.get("stream") is True):
         return int(one["seed"])
     return seed_of_plan(state)

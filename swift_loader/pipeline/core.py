@@ -30,6 +30,7 @@ from swift_loader.pipeline.link import (
     Gone,
     Link,
     MadeBatch,
+    NoMore,
     NotMade,
     Refused,
     Running,
@@ -70,6 +71,9 @@ class PipelineOptions:
 class PartOrder(Protocol):
     """What the pipeline asks of the loader's order; see `swift_loader.order`."""
 
+    @property
+    def worker_of(self) -> Callable[[Number], int] | None: ...
+
     def following(self, epoch: int) -> EpochPart: ...
 
     def numbers(self, part: EpochPart) -> Iterator[Number]: ...
@@ -77,6 +81,8 @@ class PartOrder(Protocol):
     def indices(self, number: Number) -> bytes: ...
 
     def delivered(self, number: Number) -> None: ...
+
+    def exhausted(self, number: Number) -> None: ...
 
 
 @dataclass(slots=True)
@@ -181,7 +187,8 @@ class Pipeline:
 
     def _numbers_from(self, part: EpochPart, order: PartOrder) -> Numbers:
         self._order = order
-        return Numbers(part, order.following, order.numbers, self._delivery.ends)
+        delivery = self._delivery
+        return Numbers(part, order.following, order.numbers, delivery.skip, delivery.ends)
 
     def prefetch(self, part: EpochPart, order: PartOrder) -> None:
         """Begin to make the batches of `part`, which the training loop will `begin` later."""
@@ -224,7 +231,8 @@ class Pipeline:
 
     def _forget_all_but(self, keep: set[Number], todo: _Todo) -> None:
         assert self._numbers is not None
-        for worker, tickets in self._dispatch.restart(self._numbers, keep).items():
+        worker_of = None if self._order is None else self._order.worker_of
+        for worker, tickets in self._dispatch.restart(self._numbers, keep, worker_of).items():
             self._links[worker].forget(tickets)
             todo.flush[worker] = self._links[worker]
 
@@ -359,6 +367,12 @@ class Pipeline:
                     self._dispatch.give_back(number)
                 elif number is not None and fault is not None:
                     self._on_fault(link, number, fault)
+            case NoMore(ticket=ticket):
+                number = self._dispatch.answered(worker, ticket)
+                if number is not None and self._order is not None:
+                    self._order.exhausted(number)
+                    self._delivery.skip(number)
+                    self._dispatch.consumed()
             case Running(pid=pid):
                 todo.tell.append(lambda: self._meter.worker_started(worker, pid))
             case Up():

@@ -49,12 +49,17 @@ class Delivery(Generic[T]):
         self._ready: dict[Number, T] = {}
         self.part = _NOTHING
         self._taken = Taken(self.part)
+        self._skipped: set[Number] = set()  # of parts that are not begun
         self._counts: dict[EpochPart, int] = {}  # of parts that could not tell at their beginning
 
     def begin(self, part: EpochPart) -> list[T]:
         """Deliver `part` now. Returns what is ready and can't be of use any more."""
         self.part = part
         self._taken = Taken(part)
+        for number in [n for n in self._skipped if n.epoch <= part.epoch]:
+            self._skipped.discard(number)
+            if number in part:
+                self._taken.add(number.k)
         if part in self._counts:
             self._taken.left -= UNKNOWN - self._counts.pop(part)
         useless = [n for n in self._ready if n.epoch == part.epoch and n not in part]
@@ -89,6 +94,13 @@ class Delivery(Generic[T]):
         if not self._in_order or not self._taken.left:
             return None
         return Number(part.plan_id, part.epoch, self._taken.first)
+
+    def skip(self, number: Number) -> None:
+        """There is no such batch; it is as if it had been taken."""
+        if number in self.part:
+            self._taken.add(number.k)
+        else:
+            self._skipped.add(number)
 
     def ends(self, part: EpochPart, count: int) -> None:
         """Only now it is known that `part` has `count` batches."""

@@ -11,13 +11,16 @@ be made by anybody else. It gets as many as cover about `_AHEAD_S` of its own pa
 of a link behind which several workers stand (an endpoint), and what an order spends on the way to
 it and back is covered besides.
 
+A batch of a stream can be made by one worker only: with `worker_of`, its number is parked until
+that worker has room, and does not hold up those of others.
+
 States of a number: waiting → outstanding (ticket) → answered; or → stale → answered.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -59,6 +62,8 @@ class Dispatch:
         self._stale: set[int] = set()  # outstanding tickets that nobody wants any more
         self._waiting: list[Number] = []  # heap of numbers that were given back
         self._source: Iterator[Number] = iter(())
+        self._worker_of: Callable[[Number], int] | None = None
+        self._parked: dict[int, list[Number]] = {}  # heaps, by worker
         self._unconsumed = 0  # given out (or given back), not stale, not consumed
 
     def add_worker(self, worker: int, capacity: int = 1, round_trip_s: float = 0.0) -> None:
@@ -89,14 +94,22 @@ class Dispatch:
         state = self._workers.get(worker)
         return state is not None and state.capacity == 0 and not state.tickets
 
-    def restart(self, source: Iterator[Number], keep: set[Number]) -> dict[int, list[int]]:
-        """Give out the numbers of `source` from now on.
+    def restart(
+        self,
+        source: Iterator[Number],
+        keep: set[Number],
+        worker_of: Callable[[Number], int] | None = None,
+    ) -> dict[int, list[int]]:
+        """Give out the numbers of `source` from now on, to any worker or to the one that must.
 
         Of those given out before, `keep` are still wanted and the rest are not. Returns the stale
         tickets by worker, so that workers can be told.
         """
         self._source = source
-        self._waiting = [number for number in self._waiting if number in keep]
+        self._worker_of = worker_of
+        parked = [number for heap in self._parked.values() for number in heap]
+        self._parked.clear()
+        self._waiting = [number for number in self._waiting + parked if number in keep]
         heapq.heapify(self._waiting)
         stale: dict[int, list[int]] = {}
         for ticket, order in self._orders.items():
@@ -109,7 +122,7 @@ class Dispatch:
     def outstanding(self) -> set[Number]:
         """Wanted numbers that are with a worker, or wait to be given out again."""
         wanted = {o.number for t, o in self._orders.items() if t not in self._stale}
-        return wanted.union(self._waiting)
+        return wanted.union(self._waiting, *self._parked.values())
 
     def orders(self) -> list[Order]:
         """What is to be sent now.
@@ -121,9 +134,11 @@ class Dispatch:
         free = self._credits - self._unconsumed
         if not self._waiting and free < self._worth_sending and not self._somebody_is_short():
             return orders
+        if self._parked:
+            self._unpark(orders)
         while self._waiting or self._unconsumed < self._credits:
             worker = self._least_loaded()
-            if worker is None:
+            if worker is None and self._worker_of is None:
                 break
             if self._waiting:
                 number = heapq.heappop(self._waiting)
@@ -133,11 +148,29 @@ class Dispatch:
                     break
                 number = fresh
                 self._unconsumed += 1
-            order = Order(worker, next(self._tickets), number)
-            self._orders[order.ticket] = order
-            self._workers[worker].tickets.add(order.ticket)
-            orders.append(order)
+            if self._worker_of is not None:
+                worker = self._worker_of(number)
+                if not self._has_room(worker):
+                    heapq.heappush(self._parked.setdefault(worker, []), number)
+                    continue
+            assert worker is not None
+            orders.append(self._order(worker, number))
         return orders
+
+    def _order(self, worker: int, number: Number) -> Order:
+        order = Order(worker, next(self._tickets), number)
+        self._orders[order.ticket] = order
+        self._workers[worker].tickets.add(order.ticket)
+        return order
+
+    def _unpark(self, orders: list[Order]) -> None:
+        for worker, heap in self._parked.items():
+            while heap and self._has_room(worker):
+                orders.append(self._order(worker, heapq.heappop(heap)))
+
+    def _has_room(self, worker: int) -> bool:
+        state = self._workers.get(worker)
+        return state is not None and len(state.tickets) < self._depth(state)
 
     def answered(self, worker: int, ticket: int, busy_s: float | None = None) -> Number | None:
         """A worker answered. Returns the number, or None when nobody wants it (any more)."""

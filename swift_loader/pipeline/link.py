@@ -23,6 +23,7 @@ __all__ = [
     "Gone",
     "Link",
     "MadeBatch",
+    "NoMore",
     "NotMade",
     "Parcel",
     "Refused",
@@ -80,6 +81,7 @@ class MadeBatch:
     times: StageTimes
     parcel: Parcel
     bad: tuple[BadSample, ...] = ()
+    state: bytes = b""  # where a stream stands after it, if its dataset can tell
     made_at_s: float | None = None  # `time.perf_counter` of this machine, where it shares that
 
 
@@ -89,6 +91,13 @@ class NotMade:
 
     ticket: int
     fault: ErrorReport | None
+
+
+@dataclass(frozen=True, slots=True)
+class NoMore:
+    """The answer to an order: the worker's shard of the stream has ended before this batch."""
+
+    ticket: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,7 @@ class Crashed:
     sample: int | None = None
 
 
-Event = Running | Up | Refused | MadeBatch | NotMade | Crashed | Gone
+Event = Running | Up | Refused | MadeBatch | NotMade | NoMore | Crashed | Gone
 
 
 class Link(Protocol):

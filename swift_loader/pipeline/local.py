@@ -1,8 +1,8 @@
 """A link to a worker process on this machine. Role: part of the training process.
 
 Sends on the worker's channel: `SetPlan`, `Make` (with a slot that it assigns), `Forget`. Takes
-`Ready`, `StartFailed`, `Made`, `Failed`, `Skipped` from it, and `Started` and `Exited` from the
-zygote on the worker's sentinel.
+`Ready`, `StartFailed`, `Made`, `Failed`, `Skipped`, `Exhausted` from it, and `Started` and `Exited`
+from the zygote on the worker's sentinel.
 """
 
 from __future__ import annotations
@@ -19,10 +19,20 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from swift_loader.pipeline.link import Event, Gone, MadeBatch, NotMade, Refused, Running, Up
+from swift_loader.pipeline.link import (
+    Event,
+    Gone,
+    MadeBatch,
+    NoMore,
+    NotMade,
+    Refused,
+    Running,
+    Up,
+)
 from swift_loader.plan import Plan
 from swift_loader.transport.channel import ChannelClosedError
 from swift_loader.transport.messages import (
+    Exhausted,
     Failed,
     Forget,
     Made,
@@ -163,6 +173,7 @@ class LocalLink:
                 message.times,
                 parcel,
                 message.bad,
+                message.state,
                 message.made_at_s,
             )
         match message:
@@ -172,6 +183,9 @@ class LocalLink:
             case Skipped(ticket=ticket):
                 self._slots.give_back(self._slot_of.pop(ticket))
                 return NotMade(ticket, None)
+            case Exhausted(ticket=ticket):
+                self._slots.give_back(self._slot_of.pop(ticket))
+                return NoMore(ticket)
             case Ready():
                 return Up(message.nb_samples, message.dataset_name)
             case StartFailed():

@@ -10,6 +10,7 @@ from swift_loader.transport.messages import Number
 
 __all__ = ["UNKNOWN", "EpochPart", "Numbers"]
 
+_PARTS_AHEAD = 2
 UNKNOWN = 2**62  # the count of a part that nobody can tell before its end
 
 
@@ -32,7 +33,7 @@ class EpochPart:
     def size(self) -> int:
         """Batches of the part; `TypeError` where nobody can tell before its end."""
         if self.count == UNKNOWN:
-            raise TypeError("the sampler has no length, so the epoch has none either")
+            raise TypeError("an epoch of a stream, or of a sampler without a length, has none")
         return len(self)
 
     def __len__(self) -> int:
@@ -50,7 +51,8 @@ class EpochPart:
 class Numbers(Iterator[Number]):
     """Endless numbers, epoch after epoch; ends only where an epoch is empty.
 
-    `numbers_of` gives those of a part. `ended(part, count)` is called when a part is given out.
+    `numbers_of` gives those of a part. `missing` is called for each that it passes over, and
+    `ended(part, count)` when a part is given out.
     """
 
     def __init__(
@@ -58,15 +60,18 @@ class Numbers(Iterator[Number]):
         part: EpochPart,
         following: Callable[[int], EpochPart],
         numbers_of: Callable[[EpochPart], Iterator[Number]],
+        missing: Callable[[Number], None],
         ended: Callable[[EpochPart, int], None],
     ) -> None:
         self._following = following
         self._numbers_of = numbers_of
+        self._missing = missing
         self._ended = ended
         self._last = part
         self._next_k = part.first
         self._inner = numbers_of(part)
         self._over = False
+        self._told = False  # that the last part has ended
         self._ahead = deque([part])  # entered, not begun by the training loop
 
     def begin(self, part: EpochPart) -> bool:
@@ -84,14 +89,23 @@ class Numbers(Iterator[Number]):
         while not self._over:
             number = next(self._inner, None)
             if number is not None:
+                for k in range(self._next_k, number.k):
+                    passed_over = Number(number.plan_id, number.epoch, k)
+                    if passed_over in self._last:
+                        self._missing(passed_over)
                 self._next_k = number.k + 1
                 return number
-            self._ended(self._last, self._next_k)
+            if not self._told:
+                self._told = True
+                self._ended(self._last, self._next_k)
+            if len(self._ahead) > _PARTS_AHEAD:
+                break  # for now: epochs of a few batches, or of none, would come by the thousand
             following = self._following(self._last.epoch + 1)
             if not len(following):
                 self._over = True
                 break
             self._last = following
+            self._told = False
             self._next_k = following.first
             self._ahead.append(following)
             self._inner = self._numbers_of(following)

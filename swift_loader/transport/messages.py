@@ -1,9 +1,9 @@
 """What the training process and a worker say to each other.
 
 Down (training process to worker): `Make`, `Forget`, `SetPlan`.
-Up (worker to training process): `Ready`, `StartFailed`, `Made`, `Failed`, `Skipped`.
+Up (worker to training process): `Ready`, `StartFailed`, `Made`, `Failed`, `Skipped`, `Exhausted`.
 
-Every `Make` is answered exactly once, by `Made`, `Failed` or `Skipped`; that one rule is what
+Every `Make` is answered exactly once, by one of the last four; that one rule is what
 credits, slots and restarts rest on. The two messages of the hot path are packed by `struct`;
 the rest is rare and pickled. Both ends are processes of one user over a socket pair, so pickle
 is fine here; remote peers speak `swift_loader.remote`'s own frames.
@@ -21,6 +21,7 @@ from swift_loader.plan import Plan
 __all__ = [
     "BadSample",
     "ErrorReport",
+    "Exhausted",
     "Failed",
     "Forget",
     "Made",
@@ -60,7 +61,7 @@ class Make:
     ticket: int
     number: Number
     slot: int
-    indices: bytes = b""  # int64, little endian; empty: the plan knows
+    indices: bytes = b""  # int64, little endian; or a stream's state. Empty: the plan knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ class Made:
     skeleton_bytes: int = 0
     bad: tuple[BadSample, ...] = ()
     made_at_s: float = 0.0  # `time.perf_counter`, which all processes of a machine share
+    state: bytes = b""  # where a stream stands after this batch, if its dataset can tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +154,18 @@ class Skipped:
     ticket: int
 
 
-Message = Make | Forget | SetPlan | Ready | StartFailed | Made | Failed | Skipped
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """There is no such batch: the worker's shard of the stream has ended before it."""
+
+    ticket: int
+
+
+Message = Make | Forget | SetPlan | Ready | StartFailed | Made | Failed | Skipped | Exhausted
 
 KIND_MAKE, KIND_MADE, KIND_OTHER = 1, 2, 3
 _MAKE = struct.Struct("<QIqqi")
-_MADE = struct.Struct("<QIqqfffqdI")
+_MADE = struct.Struct("<QIqqfffqdII")
 
 
 def pack(message: Message) -> tuple[int, bytes]:
@@ -176,34 +185,39 @@ def pack(message: Message) -> tuple[int, bytes]:
             message.skeleton_bytes,
             message.made_at_s,
             len(bad),
+            len(message.state),
         )
-        return KIND_MADE, head + bad + message.skeleton
+        return KIND_MADE, head + bad + message.state + message.skeleton
     return KIND_OTHER, pickle.dumps(message, 5)
 
 
 def unpack(kind: int, payload: bytes) -> Message:
     """The message of a frame."""
     if kind == KIND_MADE:
-        (
+        ticket, nb_samples, used, slot_bytes, *times, in_slot, made_at_s, nb_bad, nb_state = (
+            _MADE.unpack_from(payload)
+        )
+        start = _MADE.size
+        bad: tuple[BadSample, ...] = ()
+        state = b""
+        if nb_bad:
+            bad = pickle.loads(payload[start : start + nb_bad])
+            start += nb_bad
+        if nb_state:
+            state = payload[start : start + nb_state]
+            start += nb_state
+        return Made(
             ticket,
             nb_samples,
             used,
             slot_bytes,
-            fetch,
-            collate,
-            encode,
+            StageTimes(*times),
+            payload[start:],
             in_slot,
+            bad,
             made_at_s,
-            nb_bad,
-        ) = _MADE.unpack_from(payload)
-        start = _MADE.size
-        bad: tuple[BadSample, ...] = ()
-        if nb_bad:
-            bad = pickle.loads(payload[start : start + nb_bad])
-            start += nb_bad
-        times = StageTimes(fetch, collate, encode)
-        skeleton = payload[start:]
-        return Made(ticket, nb_samples, used, slot_bytes, times, skeleton, in_slot, bad, made_at_s)
+            state,
+        )
     if kind == KIND_MAKE:
         ticket, plan_id, epoch, k, slot = _MAKE.unpack_from(payload)
         return Make(ticket, Number(plan_id, epoch, k), slot, payload[_MAKE.size :])

@@ -24,10 +24,10 @@ from swift_loader.transport.slots import WrittenSlots
 from swift_loader.worker.faults import report
 from swift_loader.worker.recipe import Recipe
 
-__all__ = ["MakeError", "Maker", "Progress", "store"]
+__all__ = ["COLLATING", "ENCODING", "IDLE", "MakeError", "Maker", "Progress", "put_batch", "store"]
 
 _INLINE_SKELETON_BYTES = 1 << 14  # a longer one lies in the slot: sockets are small
-_IDLE, _FETCHING, _COLLATING, _ENCODING = range(4)
+IDLE, FETCHING, COLLATING, ENCODING = range(4)
 STAGES = ("idle", "fetching", "collating", "encoding")
 
 
@@ -52,7 +52,7 @@ class Progress:
 
     def at_ticket(self, ticket: int) -> None:
         cells = self._cells
-        cells[0], cells[1], cells[2] = ticket, -1, _FETCHING
+        cells[0], cells[1], cells[2] = ticket, -1, FETCHING
 
     def at_sample(self, index: int) -> None:
         self._cells[1] = index
@@ -92,15 +92,15 @@ class Maker:
             samples, bad = self._fetcher.fetch(indices)
             fetched = time.perf_counter()
             doing = "collating"
-            progress.at_stage(_COLLATING)
+            progress.at_stage(COLLATING)
             if self._recipe.collate_fn is not None:
                 batch = self._recipe.collate_fn(samples)
             else:
                 batch = collate(samples, arena, indices)
             collated = time.perf_counter()
             doing = "encoding"
-            progress.at_stage(_ENCODING)
-            used, in_slot, skeleton = self._store(batch, arena, order.slot, slots)
+            progress.at_stage(ENCODING)
+            used, in_slot, skeleton = put_batch(self._recipe, batch, arena, order.slot, slots)
             encoded = time.perf_counter()
         except BadSampleError as error:
             cause = error.__cause__
@@ -110,7 +110,7 @@ class Maker:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it goes to the training loop
             raise MakeError(report(error, doing, indices)) from None
         finally:
-            progress.at_stage(_IDLE)
+            progress.at_stage(IDLE)
         times = StageTimes(fetched - began, collated - fetched, encoded - collated)
         grown = slots.grown()
         slot_bytes = grown[1] if grown else 0
@@ -133,16 +133,14 @@ class Maker:
     def close(self) -> None:
         self._fetcher.close()
 
-    def _store(
-        self, batch: Any, arena: Arena, slot: int, slots: WrittenSlots
-    ) -> tuple[int, int, bytes]:
-        """Put `batch` into the slot: ``(used bytes, skeleton bytes in the slot, skeleton)``."""
-        if self._recipe.batch_encoder is not None:
-            batch = self._recipe.batch_encoder(batch)
-            put: Callable[[Any, Arena], bytes] = encode_bytes
-        else:
-            put = encode
-        return store(batch, put, arena, slot, slots)
+
+def put_batch(
+    recipe: Recipe, batch: Any, arena: Arena, slot: int, slots: WrittenSlots
+) -> tuple[int, int, bytes]:
+    """Put `batch` into the slot by the codec in use; returns what `store` returns."""
+    if recipe.batch_encoder is not None:
+        return store(recipe.batch_encoder(batch), encode_bytes, arena, slot, slots)
+    return store(batch, encode, arena, slot, slots)
 
 
 def store(

@@ -1,7 +1,8 @@
 """A local worker process. Role: makes batches for one consumer, one after the other.
 
 Receives on its channel: `Make`, `Forget`, `SetPlan`. Sends: `Ready` or `StartFailed` once, then
-`Made` (with a descriptor when the slot's region is new), `Failed` or `Skipped` for every `Make`.
+`Made` (with a descriptor when the slot's region is new), `Failed`, `Skipped` or, of a stream,
+`Exhausted` for every `Make`.
 
 It ends when the channel closes, and only then: SIGINT and SIGTERM are for the training process,
 which may be writing a checkpoint and still wants batches.
@@ -32,6 +33,7 @@ from swift_loader.telemetry.log import open_log, worker_role
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.memory import map_private, map_shared
 from swift_loader.transport.messages import (
+    Exhausted,
     Failed,
     Forget,
     Make,
@@ -47,6 +49,7 @@ from swift_loader.transport.slots import WrittenSlots
 from swift_loader.worker.faults import report
 from swift_loader.worker.maker import MakeError, Maker, Progress
 from swift_loader.worker.recipe import Place, Recipe, build_dataset
+from swift_loader.worker.stream import EndOfShard, StreamMaker
 
 if TYPE_CHECKING:
     from swift_loader.worker.zygote import Spawn
@@ -132,7 +135,7 @@ class _Worker:
         self._plans: dict[int, Plan] = {}
         self._inbox: deque[Make] = deque()
         self._forgotten: set[int] = set()
-        self._maker: Maker | None = None
+        self._maker: Maker | StreamMaker | None = None
         self._place = place
         self._consumer = place.consumer_index
         self._log: Any = None
@@ -160,7 +163,10 @@ class _Worker:
             doing = "building the dataset"
             dataset, nb_samples = build_dataset(recipe)
             announce(place, self._index, dataset, seed)
-            self._maker = Maker(recipe, dataset, nb_samples, self._progress)
+            if nb_samples is None:
+                self._maker = StreamMaker(recipe, dataset, place, self._index, self._progress)
+            else:
+                self._maker = Maker(recipe, dataset, nb_samples, self._progress)
         except (Exception, SystemExit) as error:
             self._say(StartFailed(report(error, doing)))
             raise _CouldNotStartError from error
@@ -187,6 +193,9 @@ class _Worker:
             plan = self._plans[order.number.plan_id]
             try:
                 made = self._maker.make(order, plan, self._consumer, slots)
+            except EndOfShard:
+                slots.abandon()
+                self._say(Exhausted(order.ticket))
             except MakeError as error:
                 slots.abandon()
                 self._say(Failed(order.ticket, error.fault))

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch.utils.data import IterableDataset
+
 from swift_loader.batch.fetch import OnError
 from swift_loader.telemetry.log import LogConfig
 
@@ -37,10 +39,21 @@ class Place:
     affinity: tuple[tuple[int, ...], ...] = ()  # CPUs, dealt round the workers; empty: any
 
 
-def build_dataset(recipe: Recipe) -> tuple[Any, int]:
-    """The dataset and its length. Raises what the constructor or `len` raises."""
+def build_dataset(recipe: Recipe) -> tuple[Any, int | None]:
+    """The dataset and its length, None for a stream.
+
+    Raises what the constructor or `len` raises, `TypeError` for what is no dataset.
+    """
     dataset = recipe.dataset_class(**recipe.dataset_kwargs)
-    return dataset, len(dataset)
+    by_index = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
+    if by_index and hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset):
+        return dataset, len(dataset)
+    if not hasattr(dataset, "__iter__"):
+        raise TypeError(
+            f"a {type(dataset).__name__} is no dataset: it needs __getitem__ and __len__, or "
+            "__iter__ for a stream"
+        )
+    return dataset, None
 
 
 def given(dataset: Any) -> Any:

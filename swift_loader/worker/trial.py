@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,21 +25,22 @@ from swift_loader.worker.recipe import Recipe, build_dataset
 __all__ = ["count_samples", "try_one_batch"]
 
 
-def try_one_batch(recipe: Recipe, batch_size: int, decoder: Callable[[bytes], Any] | None) -> int:
+def try_one_batch(
+    recipe: Recipe, batch_size: int, decoder: Callable[[bytes], Any] | None
+) -> int | None:
     """Build the dataset, make a batch of its first samples and take it apart; returns the length.
 
     Raises whatever the user's code raises, unchanged.
     """
     with _generators_untouched():
         dataset, nb_samples = build_dataset(recipe)
-        indices = range(min(batch_size, nb_samples))
-        if not indices:
+        if nb_samples is None:
+            samples = list(islice(dataset, batch_size))
+        else:
+            samples = _first_samples(recipe, dataset, min(batch_size, nb_samples), nb_samples)
+        if not samples:
             return nb_samples
-        fetcher = Fetcher(dataset, nb_samples, recipe.on_error, 1, lambda index: None)
-        try:
-            samples, _ = fetcher.fetch(indices)
-        except BadSampleError as error:
-            raise error.__cause__ or error from None
+        indices = range(len(samples))
         batch = recipe.collate_fn(samples) if recipe.collate_fn else collate(samples, None, indices)
         put: Callable[[Any, Arena], bytes] = encode
         if recipe.batch_encoder is not None:
@@ -57,8 +59,17 @@ def try_one_batch(recipe: Recipe, batch_size: int, decoder: Callable[[bytes], An
     return nb_samples
 
 
-def count_samples(recipe: Recipe) -> int:
-    """The length of the dataset."""
+def _first_samples(recipe: Recipe, dataset: Any, count: int, nb_samples: int) -> list[Any]:
+    fetcher = Fetcher(dataset, nb_samples, recipe.on_error, 1, lambda index: None)
+    try:
+        samples, _ = fetcher.fetch(range(count)) if count else ([], [])
+    except BadSampleError as error:
+        raise error.__cause__ or error from None
+    return samples
+
+
+def count_samples(recipe: Recipe) -> int | None:
+    """The length of the dataset; None for a stream."""
     with _generators_untouched():
         return build_dataset(recipe)[1]
 

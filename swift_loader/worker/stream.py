@@ -1,0 +1,207 @@
+"""Making batches of a stream: an `IterableDataset`, a generator, a data pipe.
+
+A stream has no sample numbers, so a worker owns a shard of it, and a batch number counts within
+the shard: batch ``k`` is batch ``k // workers`` of worker ``k % workers``. Each item comes once
+over all consumers and workers. Where the dataset asks `torch.utils.data.get_worker_info()` for its
+place, or is a graph of data pipes with a `sharding_filter`, it shards itself; from any other, a
+worker takes every n-th item.
+
+A batch that is asked for out of turn (a worker was replaced, a run resumed) is reached by going
+through the stream again, or from the dataset's own `state_dict` where a loaded state has it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import IterDataPipe, graph_settings
+from torch.utils.data._utils import worker as torch_worker
+from torch.utils.data.graph import traverse_dps
+
+from swift_loader.batch.collate import collate
+from swift_loader.batch.fetch import SKIP
+from swift_loader.batch.seeding import seed_generators
+from swift_loader.plan import Plan
+from swift_loader.transport.messages import BadSample, Made, Make, StageTimes
+from swift_loader.transport.slots import WrittenSlots
+from swift_loader.worker.faults import report
+from swift_loader.worker.maker import COLLATING, ENCODING, IDLE, MakeError, Progress, put_batch
+from swift_loader.worker.recipe import Place, Recipe, build_dataset
+
+__all__ = ["EndOfShard", "StreamMaker"]
+
+
+class EndOfShard(Exception):
+    """The shard has no such batch."""
+
+
+class _WatchedInfo(torch_worker.WorkerInfo):
+    """Tells whether anybody asked for the place: who does, shards by it."""
+
+    def __init__(self, place: int, places: int, seed: int, dataset: Any) -> None:
+        self.__dict__.update(
+            _id=place, _num_workers=places, seed=seed, dataset=dataset, asked=False
+        )
+
+    @property
+    def id(self) -> int:
+        self.__dict__["asked"] = True
+        found: int = self.__dict__["_id"]
+        return found
+
+    @property
+    def num_workers(self) -> int:
+        self.__dict__["asked"] = True
+        found: int = self.__dict__["_num_workers"]
+        return found
+
+    def __repr__(self) -> str:
+        return f"WorkerInfo(id={self.id}, num_workers={self.num_workers}, seed={self.seed})"
+
+
+class StreamMaker:
+    """Makes the batches of one worker's shard. Instead of a `Maker`."""
+
+    def __init__(
+        self, recipe: Recipe, dataset: Any, place: Place, index: int, progress: Progress
+    ) -> None:
+        self._recipe = recipe
+        self._dataset = dataset
+        self._index = index
+        self._workers = place.worker_per_consumer
+        self._place = place.consumer_index * self._workers + index
+        self._places = place.nb_consumer * self._workers
+        self._progress = progress
+        self._items: Iterator[Any] | None = None
+        self._used = False  # an iterator can't be begun again
+        self._epoch = -1
+        self._next_batch = 0
+        self._position = 0
+
+    def make(self, order: Make, plan: Plan, consumer: int, slots: WrittenSlots) -> Made:
+        """Fill the slot that `order` names. Raises `MakeError`, or `EndOfShard`."""
+        progress, number = self._progress, order.number
+        progress.at_ticket(order.ticket)
+        arena = slots.arena(order.slot)
+        doing = "reading the stream"
+        try:
+            began = time.perf_counter()
+            wanted = number.k // self._workers
+            if number.epoch != self._epoch or wanted < self._next_batch or order.indices:
+                self._begin(number.epoch, plan, order.indices)
+            while True:
+                k = self._next_batch * self._workers + self._index
+                seed_generators(plan.batch_seed(number.epoch, consumer, k))
+                samples, bad = self._read(plan.batch_size)
+                if not samples or (plan.tail == "drop" and len(samples) < plan.batch_size):
+                    raise EndOfShard
+                self._next_batch += 1
+                if self._next_batch > wanted:
+                    break
+            fetched = time.perf_counter()
+            doing = "collating"
+            progress.at_stage(COLLATING)
+            collate_fn = self._recipe.collate_fn
+            batch = collate_fn(samples) if collate_fn is not None else collate(samples, arena)
+            collated = time.perf_counter()
+            doing = "encoding"
+            progress.at_stage(ENCODING)
+            used, in_slot, skeleton = put_batch(self._recipe, batch, arena, order.slot, slots)
+            encoded = time.perf_counter()
+            state = self._state()
+        except EndOfShard:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it goes to the training loop
+            self._epoch = -1  # where the stream stands now, nobody knows
+            raise MakeError(report(error, doing)) from None
+        finally:
+            progress.at_stage(IDLE)
+        grown = slots.grown()
+        return Made(
+            order.ticket,
+            len(samples),
+            used,
+            grown[1] if grown else 0,
+            StageTimes(fetched - began, collated - fetched, encoded - collated),
+            skeleton,
+            in_slot,
+            tuple(bad),
+            encoded,
+            state,
+        )
+
+    def close(self) -> None:
+        self._items = None
+
+    def _begin(self, epoch: int, plan: Plan, saved: bytes) -> None:
+        """Go to the beginning of the shard, or to where the dataset's saved state stands."""
+        if self._used and iter(self._dataset) is self._dataset:
+            self._dataset, _ = build_dataset(self._recipe)
+        self._used = True
+        dataset = self._dataset
+        self._next_batch, self._position = 0, 0
+        if hasattr(dataset, "set_epoch"):
+            dataset.set_epoch(epoch)
+        seed = plan.batch_seed(epoch, 0, 0)
+        info = _WatchedInfo(self._place, self._places, seed % 2**32, dataset)
+        torch_worker._worker_info = info
+        shards_itself = isinstance(dataset, IterDataPipe) and self._shard_graph(dataset, seed)
+        if saved:
+            self._next_batch, self._position, state = pickle.loads(saved)
+            dataset.load_state_dict(state)
+        self._items = self._shard(iter(dataset), info, shards_itself)
+        self._epoch = epoch
+
+    def _shard(
+        self, items: Iterator[Any], info: _WatchedInfo, shards_itself: bool
+    ) -> Iterator[Any]:
+        """This worker's items; by its first item a dataset has asked for its place, or won't."""
+        for item in items:
+            mine = shards_itself or info.asked or self._position % self._places == self._place
+            self._position += 1
+            if mine:
+                yield item
+
+    def _shard_graph(self, dataset: Any, seed: int) -> bool:
+        """Same shuffle in all workers, then a share for each; False: the graph has no shards."""
+        generator = torch.Generator()
+        generator.manual_seed(seed % 2**63)
+        graph_settings.apply_random_seed(dataset, generator)
+        graph_settings.apply_sharding(dataset, self._places, self._place)
+        pipes = graph_settings.get_all_graph_pipes(traverse_dps(dataset))
+        return any(hasattr(pipe, "apply_sharding") for pipe in pipes)
+
+    def _read(self, count: int) -> tuple[list[Any], list[BadSample]]:
+        samples: list[Any] = []
+        bad: list[BadSample] = []
+        assert self._items is not None
+        while len(samples) < count:
+            self._progress.at_sample(self._position)
+            try:
+                samples.append(next(self._items))
+            except StopIteration:
+                break
+            except Exception as error:
+                if self._recipe.on_error == "raise":
+                    raise
+                stand_in = self._stand_in(error)
+                text = f"{type(error).__name__}: {error}"
+                bad.append(BadSample(self._position, text, replaced=stand_in is not SKIP))
+                if stand_in is not SKIP:
+                    samples.append(stand_in)
+        return samples, bad
+
+    def _stand_in(self, error: Exception) -> Any:
+        """What takes the place of an item that raised: a stream goes on with the next one."""
+        on_error = self._recipe.on_error
+        return SKIP if isinstance(on_error, str) else on_error(error, self._position)
+
+    def _state(self) -> bytes:
+        """Where the stream stands after this batch, if the dataset can tell."""
+        if not hasattr(self._dataset, "load_state_dict"):
+            return b""
+        return pickle.dumps((self._next_batch, self._position, self._dataset.state_dict()), 5)

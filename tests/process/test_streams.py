@@ -1,0 +1,208 @@
+"""Datasets without indices: each item once over all consumers and workers, and resumed exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data.datapipes.iter import IterableWrapper
+
+from swift_loader import ConfigError, StateError, SwiftLoader
+from tests.process.test_crashes import workers_of
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+class Naive(IterableDataset[int]):
+    """Knows nothing of workers: torch's own loader would repeat it in each."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.n))
+
+
+class SelfSharding(Naive):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        if info is None:
+            return iter(range(self.n))
+        return iter(range(info.id, self.n, info.num_workers))
+
+
+class Draws(Naive):
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(self.n):
+            yield i, torch.rand(1).item()
+
+
+class Breaks(Naive):
+    def __iter__(self) -> Iterator[int]:
+        yield from range(10)
+        raise OSError("the connection is gone")
+
+
+class WithState(Naive):
+    """Tells where it stands, and counts the items that it gave in all."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.at = 0
+        self.given = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.at < self.n:
+            self.at += 1
+            self.given += 1
+            yield self.at - 1, self.given
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+def generator(n: int) -> Iterator[int]:
+    yield from range(n)
+
+
+def pipe(n: int, shuffle: bool = True) -> Any:
+    source = IterableWrapper(list(range(n)))
+    return (source.shuffle() if shuffle else source).sharding_filter().map(abs)
+
+
+def items(loader: SwiftLoader) -> list[int]:
+    return [int(i) for batch in loader for i in batch]
+
+
+@pytest.mark.parametrize("dataset", [Naive, SelfSharding, generator, pipe])
+@pytest.mark.parametrize(("n", "workers"), [(10, 4), (101, 3), (3, 4), (0, 2)])
+def test_each_item_comes_once_over_consumers_and_workers(
+    dataset: Any, n: int, workers: int
+) -> None:
+    found: list[list[int]] = [[], []]
+    for consumer in range(2):
+        with SwiftLoader(
+            dataset, {"n": n}, batch_size=4, nb_consumer=2, worker_per_consumer=workers
+        ) as loader:
+            loader.start(consumer)
+            for epoch in range(2):
+                found[epoch] += items(loader)
+    assert sorted(found[0]) == list(range(n))
+    assert sorted(found[1]) == list(range(n))
+
+
+def test_order_is_that_of_the_stream_with_one_worker_and_the_same_every_time() -> None:
+    with SwiftLoader(Naive, {"n": 50}, batch_size=4) as loader:
+        assert items(loader) == list(range(50))
+    runs = []
+    for _ in range(2):
+        with SwiftLoader(Naive, {"n": 50}, batch_size=4, worker_per_consumer=3) as loader:
+            runs.append([items(loader) for _ in range(2)])
+    assert runs[0] == runs[1]
+
+
+def test_shuffled_pipes_differ_by_epoch_and_not_by_run() -> None:
+    runs = []
+    for _ in range(2):
+        with SwiftLoader(pipe, {"n": 60}, batch_size=4, worker_per_consumer=2) as loader:
+            runs.append([items(loader) for _ in range(3)])
+    assert runs[0] == runs[1]
+    assert len({tuple(epoch) for epoch in runs[0]}) == 3
+
+
+def test_drop_tail_drops_short_batches_of_each_shard() -> None:
+    with SwiftLoader(Naive, {"n": 22}, batch_size=4, worker_per_consumer=2, tail="drop") as loader:
+        assert [len(batch) for batch in loader] == [4, 4, 4, 4]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("staged", [True, False])
+def test_early_break_is_followed_by_a_whole_epoch(in_order: bool, staged: bool) -> None:
+    with SwiftLoader(
+        Naive, {"n": 40}, batch_size=3, worker_per_consumer=2, in_order=in_order
+    ) as loader:
+        loader.start(0, to_device=(lambda batch, device: batch) if staged else None)
+        for _ in range(5):
+            for _ in loader:
+                break
+        assert sorted(items(loader)) == list(range(40))
+
+
+def test_killed_workers_cost_no_item() -> None:
+    with SwiftLoader(Draws, {"n": 300}, batch_size=3, worker_per_consumer=2) as loader:
+        undisturbed = [batch[1].tolist() for batch in loader]
+    with SwiftLoader(Draws, {"n": 300}, batch_size=3, worker_per_consumer=2) as loader:
+        disturbed = []
+        for k, batch in enumerate(loader):
+            disturbed.append(batch[1].tolist())
+            if k in (5, 60):
+                for process in workers_of(loader):
+                    process.kill()
+    assert disturbed == undisturbed
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("dataset", [Draws, WithState])
+@pytest.mark.parametrize("taken", [0, 1, 7, 20])
+def test_resumed_stream_goes_on_with_exactly_the_rest(
+    dataset: Any, taken: int, in_order: bool
+) -> None:
+    def build() -> SwiftLoader:
+        return SwiftLoader(
+            dataset, {"n": 90}, batch_size=4, worker_per_consumer=2, in_order=in_order
+        )
+
+    with build() as loader:
+        list(loader)
+        iterator = iter(loader)
+        got = [next(iterator)[0].tolist() for _ in range(taken)]
+        state = json.loads(json.dumps(loader.state_dict()))
+    with build() as loader:
+        loader.load_state_dict(state)
+        assert loader.state_dict() == state
+        rest = list(loader)
+        assert sorted([i for b in got for i in b] + [int(i) for b in rest for i in b[0]]) == list(
+            range(90)
+        )
+        assert sorted(int(i) for b in loader for i in b[0]) == list(range(90))
+        if dataset is WithState and taken == 20:
+            given = max(int(g) for b in rest for g in b[1])
+            assert given < 60  # it went on from its state, and not through the stream again
+
+
+def test_error_of_the_stream_arrives_with_its_type() -> None:
+    with (
+        SwiftLoader(Breaks, {"n": 0}, batch_size=4, validate=False) as loader,
+        pytest.raises(OSError, match="the connection is gone") as caught,
+    ):
+        list(loader)
+    assert "reading the stream" in str(caught.value.__cause__)
+
+
+def test_length_is_honestly_unknown() -> None:
+    with SwiftLoader(Naive, {"n": 8}) as loader, pytest.raises(TypeError, match="stream"):
+        len(loader)
+
+
+@pytest.mark.parametrize("option", [{"shuffle": True}, {"sampler": [0]}])
+def test_what_a_stream_can_not_have_is_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(option))):
+        SwiftLoader(Naive, {"n": 8}, **option).start(0)
+
+
+def test_state_of_another_set_up_is_refused() -> None:
+    with SwiftLoader(Naive, {"n": 8}, worker_per_consumer=2) as loader:
+        state = loader.state_dict()
+    with (
+        SwiftLoader(Naive, {"n": 8}, worker_per_consumer=3) as loader,
+        pytest.raises(StateError, match="worker_per_consumer was 2, is now 3"),
+    ):
+        loader.load_state_dict(state)

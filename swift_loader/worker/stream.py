@@ -42,6 +42,8 @@ class EndOfShard(Exception):
 class _WatchedInfo(torch_worker.WorkerInfo):
     """Tells whether anybody asked for the place: who does, shards by it."""
 
+    asked: bool
+
     def __init__(self, place: int, places: int, seed: int, dataset: Any) -> None:
         self.__dict__.update(
             _id=place, _num_workers=places, seed=seed, dataset=dataset, asked=False

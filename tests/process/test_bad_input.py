@@ -261,5 +261,5 @@ def test_fewer_samples_than_consumers_offers_padding() -> None:
 
 def test_dataset_that_returns_a_tensor_of_another_device_is_explained() -> None:
     loader = SwiftLoader(datasets.OnMeta, {"n": 4}, validate=False)
-    with loader, pytest.raises(TypeError, match="(?i)meta"):
+    with loader, pytest.raises(TypeError, match=r"(?i)meta"):
         list(loader)

@@ -294,7 +294,7 @@ def test_classes_of_main_travel_however_the_code_is_run(how: str, tmp_path: Path
         "-c": ([*command("-c"), WITHOUT_GUARD], None),
         "stdin": (command("-"), WITHOUT_GUARD),
         "ipython": (
-            command("-c") + [f"exec(compile({WITHOUT_GUARD!r}, '<ipython-input-1>', 'exec'))"],
+            [*command("-c"), f"exec(compile({WITHOUT_GUARD!r}, '<ipython-input-1>', 'exec'))"],
             None,
         ),
     }[how]

@@ -1,7 +1,8 @@
 """The one command: ``python -m benchmarks``.
 
-Prints the tables and writes ``results.json``, ``rates.png`` and ``rates.svg`` (and ``scaling.png``
-and ``.svg``) into ``--out``. ``--only`` takes names of workloads and of further measurements.
+Measures the nine workloads (some 15 minutes; ``--quick``: some 3), prints the tables, and writes
+``results.json``, ``rates.png`` and ``rates.svg`` into ``--out``. ``--only`` takes names of
+workloads and of further measurements; ``--all`` adds all of the latter (some 30 minutes more).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short windows and 2 rounds")
     parser.add_argument("--rounds", type=int, help=f"rounds of the table (default {_NB_ROUNDS})")
-    parser.add_argument("--table", action="store_true", help="the table of rates only")
+    parser.add_argument("--all", action="store_true", help="the further measurements too")
     parser.add_argument(
         "--only",
         nargs="+",
@@ -40,7 +41,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME",
         help="of: " + ", ".join([*BARS, *MODULES]),
     )
-    parser.add_argument("--out", type=Path, default=Path("benchmarks-out"))
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
     return parser.parse_args(arguments)
 
 
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             results.rounds[workload] = rounds
             results.add(throughput.figures_of(workload, rounds))
     for name, module in MODULES.items():
-        if name in chosen.only or not (chosen.only or chosen.table):
+        if name in chosen.only or chosen.all:
             results.add(import_module(f"benchmarks.further.{module}").run(chosen.quick, chosen.out))
     if results.rounds:
         print("\n" + table.rates(results.rounds))

@@ -191,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write ``gpu.json`` into ``--out``."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks-out"))
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
     chosen = parser.parse_args(arguments)
     if not fresh.call(torch.cuda.is_available):
         print("There is no GPU that torch can use here: nothing was measured.")

@@ -16,4 +16,5 @@ MODULES = {
     "own-timings": "own_timings",
     "step-time": "step_time",
     "scaling": "scaling",
+    "sharing": "sharing",
 }

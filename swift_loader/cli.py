@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from swift_loader.errors import LoaderError
 
@@ -12,6 +13,8 @@ __all__ = ["main"]
 
 # name: module, function, what it does. Imported only when asked for: each has needs of its own.
 _COMMANDS = {
+    "bench": ("swift_loader.bench.command", "bench", "how fast a data set is, and what would help"),
+    "report": ("swift_loader.telemetry.report", "report_main", "what a benchmark_file tells"),
     "share": ("swift_loader.sharing.command", "share", "one loader for several trainings here"),
     "serve": ("swift_loader.remote.commands", "serve", "make batches here for training elsewhere"),
     "keygen": ("swift_loader.remote.commands", "keygen", "make the key that both sides hold"),
@@ -25,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage())
         return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(f"swift-loader {version('swift-loader')}")
+        return 0
     name, *rest = arguments
     if name not in _COMMANDS:
         print(f"swift-loader: there is no command {name!r}\n{_usage()}", file=sys.stderr)
@@ -40,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _usage() -> str:
     lines = [f"  {name:<10} {about}" for name, (_, _, about) in _COMMANDS.items()]
-    return "usage: swift-loader COMMAND ...\n\n" + "\n".join(lines)
+    return "usage: swift-loader COMMAND ... | --version\n\n" + "\n".join(lines)
 
 
 if __name__ == "__main__":

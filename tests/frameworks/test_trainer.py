@@ -16,7 +16,8 @@ from swift_loader import ConfigError, StateError, SwiftLoader
 pytest.importorskip("lightning", reason="needs Lightning")
 
 from swift_loader.integrations.lightning import TrainerLoader, for_trainer
-from tests.frameworks.trainer_run import NB_TRAIN, NB_VAL, Rows, diary, fit
+from tests.datasets import Numbers
+from tests.frameworks.trainer_run import NB_TRAIN, NB_VAL, diary, fit
 
 ROOT = Path(__file__).parents[2]
 NB_BATCHES = 11  # of 4 samples, of 42
@@ -78,7 +79,7 @@ def test_validation_is_whole_after_the_sanity_check_broke_off(alone: Path) -> No
         assert samples(validated, epoch) == list(range(NB_VAL))
 
 
-@pytest.mark.parametrize("step", [1, 5, 10, 11, 14])
+@pytest.mark.parametrize("step", [1, 5, 11, 14])
 def test_checkpoint_of_any_step_goes_on_with_what_was_left(alone: Path, step: int) -> None:
     name = f"from{step}"
     fit(alone, name, resume=alone / f"whole-step={step}.ckpt")
@@ -126,14 +127,14 @@ def test_fewer_ranks_finish_the_epoch_that_more_began(together: Path) -> None:
 
 
 def test_more_ranks_than_before_are_refused_where_the_trainer_would_cut_the_epoch() -> None:
-    with SwiftLoader(Rows, {"n": 42}, 4, validate=False) as alone:
+    with SwiftLoader(Numbers, {"n": 42}, 4, validate=False) as alone:
         alone.start(0)
         before = TrainerLoader(alone)
         batches = iter(before)
         for _ in range(5):
             next(batches)
         state = before.state_dict()
-    with SwiftLoader(Rows, {"n": 42}, 4, nb_consumer=2, validate=False) as one_of_two:
+    with SwiftLoader(Numbers, {"n": 42}, 4, nb_consumer=2, validate=False) as one_of_two:
         one_of_two.start(0)
         after = TrainerLoader(one_of_two)
         assert len(after) == 6
@@ -146,7 +147,7 @@ def test_loader_for_another_number_of_ranks_is_refused() -> None:
         world_size, global_rank, strategy = 2, 0, None
 
     with (
-        SwiftLoader(Rows, {"n": 42}, 4, validate=False) as loader,
+        SwiftLoader(Numbers, {"n": 42}, 4, validate=False) as loader,
         pytest.raises(ConfigError, match=r"nb_consumer=1: the Trainer has 2 ranks"),
     ):
         for_trainer(loader, Trainer())

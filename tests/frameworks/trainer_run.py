@@ -1,6 +1,6 @@
 """Trains with Lightning's `Trainer`, and writes down which samples came when.
 
-    python -m tests.frameworks.trainer_run FOLDER     # on 2 ranks, then again from a checkpoint
+python -m tests.frameworks.trainer_run FOLDER     # on 2 ranks, then again from a checkpoint
 """
 
 from __future__ import annotations
@@ -17,19 +17,9 @@ from torch import Tensor, nn
 
 from swift_loader import SwiftLoader
 from swift_loader.integrations.lightning import for_trainer
+from tests.datasets import Numbers  # each worker imports what its module imports
 
 NB_TRAIN, NB_VAL = 42, 11
-
-
-class Rows:
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return torch.full((4,), float(index)), index
 
 
 class Data(pl.LightningDataModule):
@@ -42,7 +32,7 @@ class Data(pl.LightningDataModule):
     def _loader(self, n: int, shuffle: bool) -> Any:
         assert self.trainer is not None
         loader = SwiftLoader(
-            Rows, {"n": n}, 4, nb_consumer=self.trainer.world_size, shuffle=shuffle, seed=3,
+            Numbers, {"n": n}, 4, nb_consumer=self.trainer.world_size, shuffle=shuffle, seed=3,
             validate=False,
         )  # fmt: skip
         return for_trainer(loader, self.trainer)
@@ -90,7 +80,9 @@ def fit(
     """Two epochs, written down under `name`; `save`: a checkpoint every "step" or "epoch"."""
     callbacks: list[Any] = []
     if save == "step":
-        callbacks = [ModelCheckpoint(folder, name + "-{step}", save_top_k=-1, every_n_train_steps=1)]
+        callbacks = [
+            ModelCheckpoint(folder, name + "-{step}", save_top_k=-1, every_n_train_steps=1)
+        ]
     elif save == "epoch":
         callbacks = [ModelCheckpoint(folder, name + "-{epoch}", save_top_k=-1)]
     trainer = pl.Trainer(

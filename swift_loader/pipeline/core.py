@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from swift_loader.batch.codec import decode
-from swift_loader.errors import ClosedError, LoaderError, WorkerError
+from swift_loader.errors import ClosedError, WorkerError
+from swift_loader.pipeline.crew import Crew, Threads
 from swift_loader.pipeline.delivery import Delivery
 from swift_loader.pipeline.dispatch import Dispatch
+from swift_loader.pipeline.item import Decoder, Item
 from swift_loader.pipeline.link import (
     Crashed,
     Event,
@@ -36,8 +36,6 @@ from swift_loader.pipeline.link import (
     Running,
     Up,
 )
-from swift_loader.pipeline.reader import ReaderThread, Waiter
-from swift_loader.pipeline.scaling import Scaling
 from swift_loader.pipeline.schedule import EpochPart, Numbers
 from swift_loader.pipeline.supervision import Supervisor, describe_number
 from swift_loader.plan import Plan
@@ -47,7 +45,6 @@ from swift_loader.worker.faults import revive
 
 __all__ = ["Pipeline", "PipelineOptions"]
 
-_CLOSE_GRACE_S = 1.0
 _START_GRACE_S = 60.0  # for a dataset to be built again, when a worker is replaced
 
 
@@ -63,8 +60,8 @@ class PipelineOptions:
     on_timeout: Literal["raise", "restart"]
     max_worker_restarts: int
     max_bad_samples: int | None
-    threads: Literal["none", "one", "per worker"]
-    decoder: Callable[[bytes, NDArray[np.uint8]], Any] | None = None
+    threads: Threads
+    decoder: Decoder | None = None
     auto_workers: bool = False
 
 
@@ -83,21 +80,6 @@ class PartOrder(Protocol):
     def delivered(self, number: Number) -> None: ...
 
     def exhausted(self, number: Number) -> None: ...
-
-
-@dataclass(slots=True)
-class Item:
-    """A batch (or an error in its place) that is ready to be delivered."""
-
-    worker: int
-    made: MadeBatch | None = None
-    fault: BaseException | None = None
-    batch: Any = None
-    decoded: bool = False
-    early: bool = False  # decoded by a reader, ahead of the training loop
-    decode_s: float = 0.0
-    decoded_at_s: float = 0.0
-    on_device_at_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -124,8 +106,6 @@ class Pipeline:
         awaited: Collection[int] = (),
     ) -> None:
         self._options = options
-        self._launchers = launchers
-        self._awaited = awaited
         self._meter = meter
         self._logger = logger
         self._lock = threading.Lock()
@@ -136,28 +116,14 @@ class Pipeline:
         self._numbers: Numbers | None = None
         self._plans: dict[int, Plan] = {}
         self._order: PartOrder | None = None
-        self._links: dict[int, Link] = {}
-        self._up: set[int] = set()
-        self._given_up: dict[int, str] = {}  # workers that are not replaced, and why
         self._halted: BaseException | None = None  # what ended the pipeline, until it is raised
         self._halted_by = ""
-        self._launched_at_s = 0.0
         self._closed = False
         self._pid = os.getpid()
         self._early: Counter[int] = Counter()  # by worker
         self.nb_samples: int | None = None
         self.dataset_name = ""
-        self._scaling = Scaling(len(launchers) - len(awaited)) if options.auto_workers else None
-        self._leaving: list[Link] = []  # were told to end, and do so in their own time
-        self._readers: list[ReaderThread] = []
-        self._waiter: Waiter | None = None
-        if options.threads == "none":
-            self._waiter = Waiter()
-        else:
-            count = 1 if options.threads == "one" else max(1, len(launchers))
-            self._readers = [
-                ReaderThread(f"swift_loader-reader-{i}", self._handle) for i in range(count)
-            ]
+        self._crew = Crew(launchers, awaited, options.threads, options.auto_workers, self._handle)
 
     # ---- the training thread
 
@@ -167,22 +133,18 @@ class Pipeline:
         Of those that are `awaited` (far away, where more can be wrong) each must take orders or be
         given up. Raises what the dataset's constructor raised, or `WorkerDiedError`.
         """
-        first = {0, *self._awaited} if self._scaling is not None else self._launchers
-        for worker in first:
+        for worker in self._crew.first():
             self._launch(worker)
-        self._wait_until(self._is_ready, None)
-
-    def _is_ready(self) -> bool:
-        return bool(self._up) and all(w in self._up or w in self._given_up for w in self._awaited)
+        self._wait_until(lambda: self._crew.ready, None)
 
     def set_plan(self, plan_id: int, plan: Plan) -> None:
         """Tell all workers, now and when they are replaced, what `plan_id` means."""
         todo = _Todo()
         with self._lock:
             self._plans[plan_id] = plan
-            for worker in self._up:
-                self._links[worker].set_plan(plan_id, plan)
-                todo.flush[worker] = self._links[worker]
+            for worker in self._crew.up:
+                self._crew.links[worker].set_plan(plan_id, plan)
+                todo.flush[worker] = self._crew.links[worker]
         self._do(todo)
 
     def _numbers_from(self, part: EpochPart, order: PartOrder) -> Numbers:
@@ -233,8 +195,8 @@ class Pipeline:
         assert self._numbers is not None
         worker_of = None if self._order is None else self._order.worker_of
         for worker, tickets in self._dispatch.restart(self._numbers, keep, worker_of).items():
-            self._links[worker].forget(tickets)
-            todo.flush[worker] = self._links[worker]
+            self._crew.links[worker].forget(tickets)
+            todo.flush[worker] = self._crew.links[worker]
 
     def next(self, part: EpochPart) -> tuple[Number, Item] | None:
         """The next batch of `part`, or None at its end, or when it is not delivered any more.
@@ -255,7 +217,7 @@ class Pipeline:
             if found is None:
                 return None
         number, item = found
-        self._decode(item)
+        item.decode(self._options.decoder)
         todo = _Todo()
         with self._lock:
             if self._delivery.part is not part:
@@ -310,8 +272,8 @@ class Pipeline:
                 self._timed_out(timeout_s)
                 deadline_s = time.monotonic() + timeout_s
                 continue
-            if self._waiter is not None:
-                for link, events in self._waiter.wait(remaining_s):
+            if self._crew.waiter is not None:
+                for link, events in self._crew.waiter.wait(remaining_s):
                     self._handle(link, events)
             else:
                 with self._arrived:
@@ -324,13 +286,15 @@ class Pipeline:
         todo = _Todo()
         items = {e.ticket: self._item(link, e) for e in events if type(e) is MadeBatch}
         with self._lock:
-            if self._links.get(link.worker) is not link:
+            if self._crew.links.get(link.worker) is not link:
                 return
             for event in events:
                 if type(event) is MadeBatch:
                     self._on_made(link, event, items[event.ticket], todo)
                 else:
                     self._on_event(link, event, todo)
+            if self._crew.scaling is not None:
+                self._see_off(link, todo)
             self._send_orders(todo)
             self._arrived.notify_all()
         self._do(todo)
@@ -338,8 +302,8 @@ class Pipeline:
     def _item(self, link: Link, made: MadeBatch) -> Item:
         """With reader threads, the batch is decoded here as long as few such ones wait."""
         item = Item(link.worker, made=made)
-        if self._readers and self._early[link.worker] < self._options.max_buffer_size:
-            self._decode(item)
+        if self._crew.readers and self._early[link.worker] < self._options.max_buffer_size:
+            item.decode(self._options.decoder)
             item.early = True
         return item
 
@@ -348,9 +312,8 @@ class Pipeline:
         busy_s = times.fetch_s + times.collate_s + times.encode_s
         number = self._dispatch.answered(link.worker, made.ticket, busy_s)
         self._early[link.worker] += item.early
-        if self._scaling is not None:
-            self._scaling.made(busy_s)
-            self._see_off(link, todo)
+        if self._crew.scaling is not None:
+            self._crew.scaling.made(busy_s)
         if number is None:
             self._drop(item, todo)
             return
@@ -396,7 +359,7 @@ class Pipeline:
                 )
             )
             return
-        self._up.add(link.worker)
+        self._crew.up.add(link.worker)
         for plan_id, plan in self._plans.items():
             link.set_plan(plan_id, plan)
         todo.flush[link.worker] = link
@@ -404,18 +367,18 @@ class Pipeline:
 
     def _on_gone(self, link: Link, gone: Gone, todo: _Todo) -> None:
         worker = link.worker
-        self._up.discard(worker)
+        self._crew.up.discard(worker)
         todo.tell.append(lambda: self._meter.worker_stopped(worker))
         orders = self._dispatch.remove_worker(worker)
         todo.closed.append(link)
         if self._closed:
             return
         if gone.replace == "never":
-            self._given_up[worker] = gone.story
+            self._crew.given_up[worker] = gone.story
             story = f"{gone.story}; it is given up, its batches are made by others"
             todo.tell.append(lambda: self._logger.warning("{}", story))
-            if len(self._given_up) == len(self._launchers):
-                self._halt(self._supervisor.none_left(self._given_up.values()))
+            if self._crew.exhausted:
+                self._halt(self._supervisor.none_left(self._crew.given_up.values()))
             return
         if gone.replace == "counted":
             number = next((o.number for o in orders if o.ticket == gone.ticket), None)
@@ -477,8 +440,13 @@ class Pipeline:
     def _send_orders(self, todo: _Todo) -> None:
         if self._halted_by:
             return
-        for order in self._dispatch.orders():
-            link = self._links[order.worker]
+        try:
+            orders = self._dispatch.orders()
+        except Exception as error:  # noqa: BLE001 - a sampler of the user's; the loop gets it
+            self._halt(error)
+            return
+        for order in orders:
+            link = self._crew.links[order.worker]
             indices = self._order.indices(order.number) if self._order is not None else b""
             link.make(order.ticket, order.number, indices)
             todo.flush[order.worker] = link
@@ -499,11 +467,7 @@ class Pipeline:
         for link in todo.closed:
             link.wait_closed(time.monotonic())
         for link in todo.leave:
-            while self._leaving:  # had time enough
-                self._leaving.pop().wait_closed(time.monotonic())
-            self._waiter_of(link.worker).discard(link.worker)
-            link.close()
-            self._leaving.append(link)
+            self._crew.let_go(link)
         for worker in todo.launch:
             self._launch(worker)
 
@@ -511,14 +475,15 @@ class Pipeline:
 
     def loop_waited(self, waited_s: float, now_s: float) -> None:
         """The training loop waited so long for its batch: with ``auto``, reason for a change."""
-        if self._scaling is None:
+        crew = self._crew
+        if crew.scaling is None:
             return
-        local = [worker for worker in self._links if worker not in self._awaited]
-        step = self._scaling.delivered(waited_s, now_s, len(local))
+        local = crew.local()
+        step = crew.scaling.delivered(waited_s, now_s, len(local))
         if not step:
             return
         if step > 0:
-            worker = next(w for w in self._launchers if w not in self._links)
+            worker = crew.spare()
             why = f"one worker more, {len(local) + 1} now: the training loop waited for data"
             self._launch(worker)
         else:
@@ -527,7 +492,7 @@ class Pipeline:
             todo = _Todo()
             with self._lock:
                 self._dispatch.retire(worker)
-                self._see_off(self._links[worker], todo)
+                self._see_off(self._crew.links[worker], todo)
             self._do(todo)
         self._logger.info("{}", why)
         self._meter.event("workers", worker=worker, step=step, text=why)
@@ -537,47 +502,16 @@ class Pipeline:
         if not self._dispatch.is_done(link.worker):
             return
         self._dispatch.remove_worker(link.worker)
-        self._up.discard(link.worker)
-        del self._links[link.worker]
+        self._crew.up.discard(link.worker)
+        del self._crew.links[link.worker]
         todo.leave.append(link)
         todo.tell.append(lambda: self._meter.worker_stopped(link.worker))
 
     def _launch(self, worker: int) -> None:
-        self._launched_at_s = time.monotonic()
-        try:
-            link = self._launchers[worker](worker)
-        except LoaderError as error:
+        error = self._crew.launch(worker)
+        if error is not None:
             with self._lock:
                 self._halt(error)
-            return
-        with self._lock:
-            self._links[worker] = link
-            closed = self._closed
-        if closed:
-            link.close()
-            link.wait_closed(time.monotonic())
-            return
-        self._waiter_of(worker).add(link)
-
-    def _waiter_of(self, worker: int) -> Waiter:
-        return self._waiter or self._readers[worker % len(self._readers)].waiter
-
-    # ---- decoding
-
-    def _decode(self, item: Item) -> None:
-        """Rebuild the batch, unless a reader has done so; what that raises takes its place."""
-        if item.decoded or item.made is None:
-            return
-        began = time.perf_counter()
-        decoder = self._options.decoder or decode
-        skeleton, base = item.made.parcel.open()
-        item.decoded = True
-        try:
-            item.batch = decoder(skeleton, base)
-        except Exception as error:  # noqa: BLE001 - the training loop gets it, in order
-            item.fault = error
-        item.decoded_at_s = time.perf_counter()
-        item.decode_s = item.decoded_at_s - began
 
     # ---- when nothing comes
 
@@ -586,13 +520,13 @@ class Pipeline:
         with self._lock:
             wanted = self._delivery.wanted()
             busy = self._dispatch.holders(wanted)
-            links = [self._links[worker] for worker in busy or self._links]
+            links = [self._crew.links[worker] for worker in busy or self._crew.links]
         stories = [f"{link.name}: {link.stack()}" for link in links]
         error = self._supervisor.timed_out(timeout_s, wanted, stories)
         if self._options.on_timeout == "raise":
             raise error
         if not busy:  # its worker is being replaced, and was not to be had yet
-            if time.monotonic() - self._launched_at_s > max(timeout_s, _START_GRACE_S):
+            if time.monotonic() - self._crew.launched_at_s > max(timeout_s, _START_GRACE_S):
                 raise error
             return
         self._logger.warning("{}", error)
@@ -624,8 +558,8 @@ class Pipeline:
             )
 
     def in_own_thread(self) -> bool:
-        """Whether it is a reader that calls: it may be anywhere in the books then."""
-        return any(reader.is_current for reader in self._readers)
+        """Whether it is a reader that calls."""
+        return self._crew.in_own_thread()
 
     def close(self) -> None:
         """End all workers and threads. Batches that the user holds stay valid."""
@@ -633,16 +567,6 @@ class Pipeline:
             if self._closed:
                 return
             self._closed = True
-            links = [*self._links.values(), *self._leaving]
             self._arrived.notify_all()
-        if self._pid != os.getpid():
-            return  # a forked child owns none of it
-        for reader in self._readers:
-            reader.close()
-        if self._waiter is not None:
-            self._waiter.close()
-        for link in links:
-            link.close()
-        deadline_s = time.monotonic() + _CLOSE_GRACE_S
-        for link in links:
-            link.wait_closed(deadline_s)
+        if self._pid == os.getpid():  # a forked child owns none of it
+            self._crew.close()

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from swift_loader.errors import ClosedError
-from swift_loader.pipeline.core import Item
+from swift_loader.pipeline.item import Item
 from swift_loader.pipeline.schedule import EpochPart
 from swift_loader.transport.messages import Number
 

@@ -47,9 +47,9 @@ def test_idle_workers_are_taken_away_and_nothing_is_lost() -> None:
         iterator = iter(loader)
         got = indices_of(next(iterator))
         pipeline = loader._run.pipeline
-        pipeline._scaling = Scaling(3)
-        launchers = dict(pipeline._launchers)
-        pipeline._launchers = dict.fromkeys(range(3), launchers[0])
+        pipeline._crew.scaling = Scaling(3)
+        launchers = dict(pipeline._crew._launchers)
+        pipeline._crew._launchers = dict.fromkeys(range(3), launchers[0])
         for worker in (1, 2):
             pipeline._launch(worker)
         deadline_s = time.monotonic() + 60

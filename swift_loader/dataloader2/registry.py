@@ -58,14 +58,14 @@ def registered_by_us(base: _Base, name: str) -> bool:
 
 def _give_way_to_others(base: _Base) -> None:
     """Make `base.register_datapipe_as_function` hand over a name of ours instead of raising."""
-    torch_register = base.register_datapipe_as_function
+    torch_register: Any = base.register_datapipe_as_function
 
     def register_datapipe_as_function(
-        _cls: _Base, function_name: str, cls_to_register: Any, *args: Any, **kwargs: Any
+        cls: _Base, function_name: str, cls_to_register: Any, *args: Any, **kwargs: Any
     ) -> None:
-        if registered_by_us(base, function_name):
-            del base.functions[function_name]
-        torch_register(function_name, cls_to_register, *args, **kwargs)
+        if registered_by_us(cls, function_name):
+            del cls.functions[function_name]
+        torch_register.__func__(cls, function_name, cls_to_register, *args, **kwargs)
 
     base.register_datapipe_as_function = classmethod(  # type: ignore[method-assign,assignment]
         register_datapipe_as_function

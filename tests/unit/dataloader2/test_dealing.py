@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swift_loader.batch.arena import Arena
@@ -91,12 +91,13 @@ def made(ticket: int, chunk: Chunk) -> MadeBatch:
 
 
 class TestFeed:
+    @settings(max_examples=40)
     @given(st.integers(1, 30), st.data())
     def test_never_more_than_the_credit_is_promised_or_held(self, nb_ahead: int, data: Any) -> None:
         feed, port = Feed(nb_ahead), Port()
         feed.begin(1, port)
         answered = 0
-        for step in range(60):
+        for step in range(40):
             promised = sum(nb for _, _, nb in port.asked[answered:])
             assert 0 < promised + len(feed.items) <= nb_ahead
             if feed.items and data.draw(st.booleans()):

@@ -45,14 +45,15 @@ def processes() -> list[psutil.Process]:
 
 
 class TestOrder:
-    @pytest.mark.parametrize("nb_worker", [1, 2, 3])
-    @pytest.mark.parametrize("n", [0, 1, 2, 7, 100])
+    @pytest.mark.parametrize(
+        ("nb_worker", "n"), [(1, 0), (1, 7), (2, 0), (2, 1), (2, 100), (3, 2), (3, 7)]
+    )
     def test_items_come_in_the_order_of_one_process(self, nb_worker: int, n: int) -> None:
         with load(Numbers(n).sharding_filter().map(str), nb_worker) as loader:
             for _ in range(2):
                 assert list(loader) == list(map(str, range(n)))
 
-    @pytest.mark.parametrize(("worker_cnt", "main_cnt"), [(0, 0), (1, 0), (0, 1), (3, 50)])
+    @pytest.mark.parametrize(("worker_cnt", "main_cnt"), [(0, 0), (0, 1), (3, 50)])
     def test_whatever_is_made_ahead(self, worker_cnt: int, main_cnt: int) -> None:
         options = {"worker_prefetch_cnt": worker_cnt, "main_prefetch_cnt": main_cnt}
         with load(Numbers(50).sharding_filter(), 2, **options) as loader:
@@ -381,7 +382,7 @@ class TestDeaths:
 
 
 class TestStates:
-    @pytest.mark.parametrize("nb_taken", [0, 1, 8, 41, 60])
+    @pytest.mark.parametrize("nb_taken", [0, 9, 60])
     def test_a_restored_loader_yields_what_was_left(self, nb_taken: int) -> None:
         pipe = Numbers(60).shuffle().sharding_filter().map(pipes.with_draws)
         with load(pipe, 2) as loader:

@@ -130,7 +130,7 @@ class TestFlow:
 
     def test_header_takes_no_more_than_it_yields(self) -> None:
         rest = iter(range(5))
-        list(Wrap(rest, deepcopy=False).header(2))
+        assert list(iter(Wrap(rest, deepcopy=False).header(2))) == [0, 1]
         assert next(rest) == 2
 
     @pytest.mark.parametrize(

@@ -194,19 +194,6 @@ def test_pipes_that_read_ahead_can_stand_behind_each_other() -> None:
     assert no_thread_left()
 
 
-def test_a_script_that_ends_in_mid_epoch_exits() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "from swift_loader.dataloader2.iter import IterableWrapper\n"
-        "it = iter(IterableWrapper(range(10**6)).prefetch(2))\n"
-        "next(it)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_bad_buffer_sizes_are_refused() -> None:
     for size in (0, -1):
         with pytest.raises(ValueError, match="buffer_size"):

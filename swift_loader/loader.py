@@ -485,19 +485,20 @@ class SwiftLoader:
         had not made equal steps (first-ready delivery, or consumers that don't wait for each
         other).
 
-        Raises `StateError` when the dataset's length, the seed or the shuffle differ (here, or in
-        `start()` if the length is known only then).
+        Raises `StateError` when it is no state, or when the dataset's length, the seed or the
+        shuffle differ (here, or in `start()` if the length is known only then).
         """
         self._run.check_open()
-        self._loaded = state
-        if self._standing is not None:
-            self._standing.overtaken = True
+        seed = saved_seed(state)
         if self._seed is None:  # none was asked for: the one that the run began with
-            self._seed = saved_seed(state)
+            self._seed, self._order = seed, None
+        self._loaded = state
         if self._length is not None:
             self._apply_state()
-            if self._run.started:
-                self._prefetch()
+        if self._standing is not None:
+            self._standing.overtaken = True
+        if self._run.started:
+            self._prefetch()
 
     # ---- inside
 
@@ -557,8 +558,9 @@ class SwiftLoader:
 
     def _apply_state(self) -> None:
         if self._loaded is not None:
-            self._applied, self._loaded = self._loaded, None
-            self._order, self._epoch = self._the_order().resumed(self._applied)
+            loaded, self._loaded = self._loaded, None  # what is refused leaves all as it was
+            self._order, self._epoch = self._the_order().resumed(loaded)
+            self._applied = loaded
 
     def _prefetch(self) -> None:
         """Have the first batches made before anybody asks for them."""

@@ -10,9 +10,9 @@
 Fabric needs none of this: ``loader.start(fabric.global_rank, fabric.device)``.
 
 The Trainer deals out, and moves to the device, only what torch's own `DataLoader` gives, so nothing
-is done twice. What it wants and a plain loader has not: that ``len`` counts the whole epoch after a
-resume in mid-epoch too (it goes on counting from where the checkpoint stood), and that the epoch
-follows its own, also where `limit_train_batches` ends one early.
+is done twice. What it wants and a plain loader has not: that ``len`` is that of the whole epoch
+after a resume in mid-epoch too (it goes on counting from where the checkpoint stood), and that the
+epoch follows its own, also where `limit_train_batches` ends one early.
 """
 
 from __future__ import annotations
@@ -65,10 +65,8 @@ class TrainerLoader:
 
     def __init__(self, loader: SwiftLoader) -> None:
         self.loader = loader
-        self._epoch = 0  # of the next batch
-        self._delivered = 0  # batches of it, as the Trainer counts: over all runs
-        self._resumed = (-1, 0)  # an epoch, and its batches before this run
-        self._counts_up_to: int | None = None  # batches an epoch that the Trainer was told of
+        self._nb_batches = _length(loader)  # of a whole epoch
+        self._epoch = 0  # of the next iteration
 
     @property
     def sampler(self) -> TrainerLoader:
@@ -80,45 +78,38 @@ class TrainerLoader:
         self._epoch = epoch
 
     def __len__(self) -> int:
-        """Batches of the epoch at hand, with those before a resume."""
-        length = self.loader.size_of(self._epoch)[0] + self._before(self._epoch)
-        self._counts_up_to = self._counts_up_to or length
-        return length
+        """Batches of a whole epoch. Raises `TypeError` for a stream, which can't tell."""
+        if self._nb_batches is None:
+            raise TypeError("a loader of a stream has no length")
+        return self._nb_batches
 
     def __iter__(self) -> Iterator[Any]:
         # A generator: the epoch is what the Trainer has set last when it asks for the first batch.
-        epoch = self._epoch
-        self.loader.set_epoch(epoch)
-        self._delivered = self._before(epoch)
-        for batch in self.loader:
-            self._delivered += 1
-            yield batch
+        self.loader.set_epoch(self._epoch)
+        yield from self.loader
 
     def state_dict(self) -> dict[str, Any]:
-        """Of the loader, and how many batches the Trainer has counted in its epoch."""
-        return {"loader": self.loader.state_dict(), "batches": self._delivered}
+        """Of the loader, and how long an epoch is: JSON-able."""
+        return {"loader": self.loader.state_dict(), "nb_batches": self._nb_batches}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict()` was taken.
 
-        Raises `StateError` where the loader does, and when what is left of an epoch are more
-        batches than the Trainer counts up to: it takes that number from a whole epoch.
+        Raises `StateError` where the loader does, and where an epoch had another number of batches:
+        the Trainer counts on, and would cut epochs short or wait for more.
         """
-        self.loader.load_state_dict(state["loader"])
-        now = self.loader.state_dict()
-        self._epoch = now["epoch"]
-        begun = now["delivered"] or now["ahead"] or now["plan"]["spans"] is not None
-        self._delivered = state["batches"] if begun else 0
-        self._resumed = self._epoch, self._delivered
-        known, length = self._counts_up_to, len(self)
-        if known is not None and length > known:
+        if state["nb_batches"] != self._nb_batches:
             raise StateError(
-                f"after the {self._delivered} batches that it has counted, the Trainer would leave "
-                f"out {length - known} of those that are left of epoch {self._epoch}: an epoch has "
-                f"{known} with this number of ranks. Resume on as many ranks as before or fewer, "
-                "or from a checkpoint of the end of an epoch"
+                f"an epoch had {state['nb_batches']} batches and has {self._nb_batches} now: the "
+                "Trainer's checkpoints count batches, so resume with as many ranks and the same "
+                "batch size. With Fabric, or a loop of your own, both may change"
             )
+        self.loader.load_state_dict(state["loader"])
+        self._epoch = state["loader"]["epoch"]
 
-    def _before(self, epoch: int) -> int:
-        resumed, batches = self._resumed
-        return batches if epoch == resumed else 0
+
+def _length(loader: SwiftLoader) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:  # a stream
+        return None

@@ -413,8 +413,9 @@ class EndpointLink:
         with self._lock:
             if self._early:
                 self._wake()
-            if self._stacks is not None:
-                return self._stacks
+            stacks: str | None = vars(self)["_stacks"]  # `_read` has set it, which mypy can't see
+            if stacks is not None:
+                return stacks
             if not self._welcome or self._over:
                 return "there is no connection to it"
             return f"the endpoint did not say within {_STACK_WAIT_S:g} s where its workers are"

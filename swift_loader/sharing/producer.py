@@ -363,7 +363,10 @@ class TensorProducer:
         """The state of the `SwiftLoader` as if it had delivered what every consumer has taken.
 
         A producer of a loader that has loaded it (`SwiftLoader.load_state_dict`) goes on there, and
-        consumers with ``reconnect=`` get each batch once. Raises `ConfigError` for other loaders.
+        consumers with ``reconnect=`` get each batch once.
+
+        Raises `ConfigError` for other loaders, and `ClosedError` where batches have no numbers of
+        their own (``in_order=False``, a stream, a sampler).
         """
         if not isinstance(self._loader, SwiftLoader):
             raise ConfigError("state_dict() needs a SwiftLoader: ask your own loader for its state")

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from swift_loader.errors import ClosedError
 from swift_loader.iteration import EpochIterator
 from swift_loader.loader import SwiftLoader
 from swift_loader.sharing.cut import nb_samples_of
@@ -47,8 +48,11 @@ class Source:
         if isinstance(loader, SwiftLoader) and isinstance(self._iterator, EpochIterator):
             part = self._iterator.part
             self._epoch = part.epoch
-            _, nb_samples = loader.size_of(part.epoch)
-            return EpochBegins(part.epoch, part.count - len(part), part.count, nb_samples)
+            first = part.count - len(part)
+            nb_batches, nb_samples = _sizes(loader, part.epoch, 0)
+            if nb_batches is not None:
+                nb_batches += first
+            return EpochBegins(part.epoch, first, nb_batches, nb_samples)
         self._epoch += 1
         return self._whole(self._epoch)
 
@@ -76,8 +80,10 @@ class Source:
         """This epoch as somebody sees it who gets its batches from `first` on."""
         loader, epoch = self._loader, self._epoch
         if isinstance(loader, SwiftLoader):
-            nb_batches, nb_samples = loader.size_of(epoch, first)
-            return EpochBegins(epoch, first, first + nb_batches, nb_samples)
+            nb_batches, nb_samples = _sizes(loader, epoch, first)
+            return EpochBegins(
+                epoch, first, None if nb_batches is None else first + nb_batches, nb_samples
+            )
         whole = self._whole(epoch)
         left: int | None = None
         if isinstance(loader, DataLoader) and loader.batch_size and whole.nb_samples is not None:
@@ -87,7 +93,7 @@ class Source:
     def _whole(self, epoch: int) -> EpochBegins:
         loader = self._loader
         if isinstance(loader, SwiftLoader):
-            return EpochBegins(epoch, 0, *loader.size_of(epoch))
+            return EpochBegins(epoch, 0, *_sizes(loader, epoch, 0))
         return EpochBegins(epoch, 0, _length(loader), _nb_samples(loader) or self._nb_samples)
 
     def _count(self, batch: Any) -> None:
@@ -95,6 +101,14 @@ class Source:
             self._counted += nb_samples_of(batch)
         except ValueError:  # batches without samples to count: their number stays unknown
             self._counts = False
+
+
+def _sizes(loader: SwiftLoader, epoch: int, first: int) -> tuple[int | None, int | None]:
+    """Batches and samples of an epoch from batch `first` on; None where they can't be told."""
+    try:
+        return loader.size_of(epoch, first)
+    except ClosedError:  # a stream, or a sampler of the user's
+        return None, None
 
 
 def _length(loader: Iterable[Any]) -> int | None:

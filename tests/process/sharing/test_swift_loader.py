@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from swift_loader import SwiftLoader
+from swift_loader.errors import ClosedError
 from swift_loader.sharing import TensorConsumer, TensorProducer
 from tests.process.sharing.parties import ask, await_consumers, say
 
@@ -109,3 +112,34 @@ def test_a_producer_resumed_from_its_state_goes_on_where_it_was(party: Any, port
     assert orders[0] == orders[1]
     assert len(orders[0]) == 50
     assert sorted(i for batch in orders[0] for i in batch) == list(range(200))
+
+
+class Countdown(torch.utils.data.IterableDataset[int]):
+    """A stream without a length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(20, 0, -1))
+
+
+def test_a_stream_is_shared_without_a_length(party: Any, port: str) -> None:
+    def serve() -> None:
+        with (
+            SwiftLoader(Countdown, batch_size=4, validate=False) as loader,
+            TensorProducer(loader, port) as producer,
+        ):
+            for _ in range(2):
+                for _ in producer:
+                    pass
+            with pytest.raises(ClosedError):
+                producer.state_dict()
+            producer.join()
+
+    def read() -> list[int]:
+        consumer = TensorConsumer(port, batch_size=7)
+        with pytest.raises(TypeError, match="nb_samples="):
+            len(consumer)
+        return [int(i) for _ in range(2) for batch in consumer for i in batch]
+
+    producer = party(serve)
+    assert party(read).result() == [*range(20, 0, -1)] * 2
+    producer.result()

@@ -29,6 +29,7 @@ from swift_loader.pipeline.link import (
     Running,
     Up,
 )
+from swift_loader.pipeline.out_of_memory import cgroup_memory, why_killed
 from swift_loader.plan import Plan
 from swift_loader.transport.channel import ChannelClosedError
 from swift_loader.transport.messages import (
@@ -96,6 +97,8 @@ class LocalLink:
     ) -> None:
         self.worker = worker
         self.name = f"worker {worker}"
+        group = cgroup_memory()
+        self._nb_killed_before = group.nb_killed if group is not None else 0
         self._process: LaunchedWorker = zygote.spawn(worker, place, payload_fd, module)
         self._slots = LeasedSlots(max_kept, on_map)
         self._slot_of: dict[int, int] = {}  # by ticket
@@ -219,7 +222,8 @@ class LocalLink:
 
     def _gone(self, exited: Exited) -> Gone:
         ticket, sample, stage = self._process.progress.read()
-        story = f"{self.name} (pid {self._process.pid}) {self._killed_why or _how_it_ended(exited)}"
+        how = self._killed_why or _how_it_ended(exited, self._nb_killed_before)
+        story = f"{self.name} (pid {self._process.pid}) {how}"
         if exited.stderr_tail.strip():
             story += f"\nThe last that it wrote to stderr:\n{exited.stderr_tail.rstrip()}"
         if stage == "idle":
@@ -285,24 +289,14 @@ class LocalLink:
         self._process.close()
 
 
-def _how_it_ended(exited: Exited) -> str:
+def _how_it_ended(exited: Exited, nb_killed_before: int) -> str:
     """``was killed by SIGKILL: …`` or ``exited with code 3``."""
     if exited.status >= 0:
         return f"exited by itself with code {exited.status}"
     name = _SIGNALS.get(-exited.status, f"signal {-exited.status}")
     text = f"was killed by {name}"
     if name == "SIGKILL":
-        memory = psutil.virtual_memory()
-        text += (
-            "; if nobody killed it by hand, the machine or its cgroup ran out of memory: "
-            f"the worker's peak was {_gib(exited.max_rss_bytes)}, "
-            f"{_gib(memory.available)} of {_gib(memory.total)} are available now. "
-            "Fewer workers, a smaller data_queue_size or smaller samples need less"
-        )
+        text += f"; {why_killed(exited.max_rss_bytes, nb_killed_before, cgroup_memory())}"
     elif name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"):
         text += "; a fault in native code of the dataset or of a library that it calls"
     return text
-
-
-def _gib(nbytes: int) -> str:
-    return f"{nbytes / 2**30:.2f} GiB"

@@ -160,7 +160,7 @@ MODES = ["inline", "reader a worker", "one reader", "first ready"]
 
 @pytest.mark.parametrize("mode", MODES)
 def test_sequence_is_that_of_an_undisturbed_run(mode: str) -> None:
-    disturb(mode, rounds=60)
+    disturb(mode, rounds=100)
 
 
 @pytest.mark.soak

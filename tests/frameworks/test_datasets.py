@@ -33,6 +33,7 @@ def all_of(loader: SwiftLoader, name: Any) -> list[int]:
 
 def test_hugging_face_map_data_set_gives_what_torchs_loader_gives() -> None:
     datasets = pytest.importorskip("datasets", reason="needs Hugging Face datasets")
+    datasets.disable_progress_bars()  # each would start a thread that stays
     data = datasets.Dataset.from_dict({"x": list(range(N)), "y": [[i, i + 1] for i in range(N)]})
     data = data.with_format("torch")
     expected = list(DataLoader(data, batch_size=8))
@@ -46,6 +47,7 @@ def test_hugging_face_map_data_set_gives_what_torchs_loader_gives() -> None:
 
 def test_hugging_face_stream_gives_each_sample_once() -> None:
     datasets = pytest.importorskip("datasets", reason="needs Hugging Face datasets")
+    datasets.disable_progress_bars()  # each would start a thread that stays
     data = datasets.Dataset.from_dict({"x": list(range(N))}).to_iterable_dataset(num_shards=4)
     with SwiftLoader.from_dataset(data.with_format("torch"), 8, worker_per_consumer=2) as loader:
         for _ in range(2):

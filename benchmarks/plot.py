@@ -56,5 +56,5 @@ def plot_rates(rounds: Mapping[str, Rounds], path: Path) -> list[Path]:
     axes.set_yscale("log")
     axes.set_xticks(range(len(rounds)), list(rounds))
     axes.set_ylabel("batches a second, torch DataLoader = 1 (dashed: the bar)")
-    axes.legend(ncols=3, fontsize="small")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, fontsize="small")
     return save(canvas, path)

@@ -35,13 +35,13 @@ def processes_of(run: str) -> list[psutil.Process]:
     return found
 
 
-def run_example(folder: Path, name: str, *arguments: str) -> str:
+def run_example(folder: Path, name: str, *arguments: str, launcher: tuple[str, ...] = ()) -> str:
     """What the example printed: into a file in `folder`, as a pipe outlives a killed parent."""
     run = uuid.uuid4().hex
     printed = folder / "printed"
     with printed.open("w") as output:
         example = subprocess.Popen(
-            [sys.executable, str(ROOT / "examples" / name), *arguments],
+            [sys.executable, *launcher, str(ROOT / "examples" / name), *arguments],
             # one thread for the training itself: its workers need the other core
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), MARK: run},
             stdout=output,
@@ -77,3 +77,21 @@ def test_byte_model_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     output = run_example(tmp_path, "byte_lm.py", "--short", "--checkpoint", str(checkpoint))
     assert "goes on from step 30" in output
     assert checkpoint.exists()
+
+
+def test_trainer_goes_on_from_its_checkpoint_on_two_ranks(tmp_path: Path) -> None:
+    output = run_example(tmp_path, "trainer_digits.py", "--short")
+    assert "MEMBER: 2/2" in output
+    assert "resumed at step 30, ended at step 200" in output
+
+
+def test_ddp_takes_equal_steps_under_torchrun(tmp_path: Path) -> None:
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+    output = run_example(tmp_path, "ddp_torchrun.py", "--short", launcher=torchrun)
+    assert "24 steps a rank" in output
+
+
+def test_accelerate_takes_the_loader_as_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="needs Hugging Face accelerate")
+    output = run_example(tmp_path, "accelerate_digits.py", "--short")
+    assert "epoch 8:" in output

@@ -1,0 +1,73 @@
+"""Hugging Face accelerate: the loader stays outside of `prepare`, and inside the checkpoints.
+
+    accelerate launch --cpu --num_processes 2 examples/accelerate_digits.py
+    python examples/accelerate_digits.py --short    # one process, fewer epochs, a quick check
+
+`prepare` changes only torch's own loaders. This one deals out the samples and moves the batches by
+itself, and `register_for_checkpointing` has `save_state` save where it stands.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from accelerate import Accelerator
+from digits import NB_TEST, Digits, make_model
+from torch import nn
+
+from swift_loader import SwiftLoader
+
+WANTED_ACCURACY = 0.93
+
+
+def make_loader(accelerator: Accelerator, train: bool) -> SwiftLoader:
+    loader = SwiftLoader(
+        Digits,
+        {"train": train},
+        batch_size=32,
+        nb_consumer=accelerator.num_processes,
+        shuffle=train,
+        nearby_shuffle=0,
+    )
+    loader.start(accelerator.process_index, accelerator.device)
+    return loader
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--short", action="store_true", help="8 epochs instead of 16")
+    args = parser.parse_args()
+
+    accelerator = Accelerator()
+    plain = make_model()
+    model, optimizer = accelerator.prepare(plain, torch.optim.Adam(plain.parameters(), lr=2e-3))
+    train_loader = make_loader(accelerator, train=True)
+    test_loader = make_loader(accelerator, train=False)
+    accelerator.register_for_checkpointing(train_loader)
+
+    accuracy = 0.0
+    for epoch in range(8 if args.short else 16):
+        for images, labels in train_loader:
+            loss = nn.functional.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            optimizer.step()
+        seen = torch.zeros(2, device=accelerator.device)  # correct, all
+        with torch.no_grad():
+            for images, labels in test_loader:
+                correct = (model(images).argmax(dim=1) == labels).sum()
+                seen += torch.stack([correct, torch.tensor(len(labels), device=seen.device)])
+        correct_all, all_all = accelerator.reduce(seen).tolist()
+        assert all_all == NB_TEST  # each once: none twice, none left out
+        accuracy = correct_all / all_all
+        accelerator.print(f"epoch {epoch + 1}: {accuracy:.1%} right")
+    train_loader.close()
+    test_loader.close()
+    accelerator.end_training()
+    if accuracy < WANTED_ACCURACY:
+        raise SystemExit(f"test accuracy {accuracy:.1%}, wanted {WANTED_ACCURACY:.0%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -473,7 +473,12 @@ class SwiftLoader:
         return order.capture(standing.part, standing.taken, standing.streams)
 
     def state_at(self, epoch: int, first_batch: int) -> dict[str, Any]:
-        """The state of a loader that has delivered all batches before `first_batch` of `epoch`."""
+        """The state of a loader that has delivered all batches before `first_batch` of `epoch`.
+
+        Raises `ClosedError` where that can't be told: batches out of order, a stream, a sampler.
+        """
+        if not self._config.in_order:
+            raise ClosedError("with in_order=False, only state_dict() knows what was delivered")
         return self._planned().state_at(epoch, first_batch)
 
     def load_state_dict(self, state: State) -> None:

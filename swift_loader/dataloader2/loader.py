@@ -1,9 +1,7 @@
 """`DataLoader2`: a graph of pipes and a reading service, as one iterable.
 
-An epoch is named by a base seed and a number; its seeds are a function of both. The base is what
-`seed` was given, or else drawn once from torch's global generator. So a script that seeds before
-each epoch gets the same order for the same seed, and one that seeds once, or never, gets another
-order in every epoch, from one seed.
+Scripts that seed before each epoch get the same order for the same seed; those that seed once, or
+never, get another order in every epoch, from one seed (see `epochs`).
 
 What was yielded of an epoch is a number too. A state that is taken in the middle holds it, and a
 restored loader makes the epoch's items again and passes over that many. This is exact whatever
@@ -14,15 +12,14 @@ training process is not in the state.
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from torch.utils.data import IterDataPipe, MapDataPipe
 
+from swift_loader.dataloader2.epochs import Epochs
 from swift_loader.dataloader2.error import PauseIteration
 from swift_loader.dataloader2.graph import (
     DataPipe,
@@ -31,7 +28,8 @@ from swift_loader.dataloader2.graph import (
     serialize_datapipe,
 )
 from swift_loader.dataloader2.iter.flow import MapToIterConverter
-from swift_loader.dataloader2.random import SeedGenerator, epoch_seed, torch_seed
+from swift_loader.dataloader2.iterator import DataLoader2Iterator
+from swift_loader.dataloader2.random import SeedGenerator
 from swift_loader.dataloader2.reading_service.in_process import InProcessReadingService
 from swift_loader.dataloader2.reading_service.interface import (
     CheckpointableReadingServiceInterface,
@@ -44,78 +42,6 @@ __all__ = ["DataLoader2", "DataLoader2Iterator"]
 T_co = TypeVar("T_co", covariant=True)
 
 _AdapterFn = Callable[[DataPipe], DataPipe]
-
-
-@dataclass(frozen=True)
-class _EpochState:
-    """How far an epoch is. `finished`: its end was reached."""
-
-    base_seed: int
-    epoch: int
-    nb_yielded: int
-    finished: bool
-
-
-class DataLoader2Iterator(Iterator[T_co]):
-    """One pass over a `DataLoader2`. Unknown attributes are those of the iterator of the graph."""
-
-    def __init__(self, dataloader: DataLoader2[T_co], iterator_id: int) -> None:
-        self.dataloader = dataloader
-        self.iterator_id = iterator_id
-        self.limit_counter: int | None = None
-        self.limit_threshold: int | None = None
-
-    def __next__(self) -> T_co:
-        """The next item.
-
-        `StopIteration` at the end, and while paused. `RuntimeError` where a newer iterator of the
-        same loader was made, or it was shut down. Any error of the graph shuts the loader down and
-        is raised.
-        """
-        if self.iterator_id != self.dataloader.valid_iterator_id:
-            raise RuntimeError(
-                "This iterator has been invalidated because another iterator has been created from "
-                "the same DataLoader2. A DataLoader2 has one iterator at a time."
-            )
-        item = self.dataloader._next()
-        if self.limit_counter is not None:
-            self.limit_counter += 1
-            self._pause_at_limit()
-        return item
-
-    def _pause_at_limit(self) -> None:
-        if (
-            self.limit_threshold is not None
-            and self.limit_counter is not None
-            and self.limit_counter >= self.limit_threshold
-            and not self.dataloader._is_paused
-        ):
-            self._pause()
-
-    def _pause(self) -> None:
-        """Stop yielding, and hold the threads and workers of the graph still, until `resume`."""
-        self.dataloader._pause()
-        self.limit_counter = None if self.limit_threshold is None else 0
-
-    def resume(self) -> None:
-        """Go on after a pause. The limit stays, and counts from here."""
-        self.dataloader._resume()
-
-    def limit(self, num_batches: int | None) -> None:
-        """Pause after `num_batches` more items; `None` takes the limit away.
-
-        The limit stays over `resume`.
-        """
-        self.limit_threshold = num_batches
-        self.limit_counter = None if num_batches is None else 0
-        self.dataloader._limit(num_batches)
-        self._pause_at_limit()
-
-    def __getattr__(self, name: str) -> Any:
-        dataloader = self.__dict__.get("dataloader")
-        if dataloader is None or dataloader._datapipe_iter is None:
-            raise AttributeError(name)
-        return getattr(dataloader._datapipe_iter, name)
 
 
 class DataLoader2(Generic[T_co]):
@@ -154,13 +80,7 @@ class DataLoader2(Generic[T_co]):
         self._is_paused = False
         self._in_epoch = False
 
-        self._seed: int | None = None
-        self._reset_seed = True
-        self._seed_generator = SeedGenerator()
-        self._initial_seed_generator = clone(self._seed_generator)
-        self._progress: _EpochState | None = None  # as of the epoch's start, or its end
-        self._nb_yielded = 0  # of the epoch
-        self._to_resume: _EpochState | None = None
+        self._epochs = Epochs()
         self._state_dict: dict[str, Any] | None = None
         self._terminated = False
 
@@ -194,46 +114,19 @@ class DataLoader2(Generic[T_co]):
         if self._in_epoch:
             self._in_epoch = False
             self._executor.finalize_iteration()
-        resumed, self._to_resume = self._to_resume, None
-        progress = self._next_epoch(resumed)
-        self._initial_seed_generator = clone(self._seed_generator)
+        nb_to_pass_over = self._epochs.begin()
         if not self._adapted:
             datapipe = self._initialized(datapipe)
             self._adapted = True
-        iter_reset_fn = self._executor.initialize_iteration(self._seed_generator)
+        iter_reset_fn = self._executor.initialize_iteration(self._epochs.generator)
         if iter_reset_fn is not None:
             datapipe = iter_reset_fn(datapipe)
         self.datapipe = datapipe
         self._in_epoch = True
         self._is_paused = False
         self._datapipe_iter = iter(datapipe)
-        self._pass_over(progress.nb_yielded)
-        self._progress = progress
-        self._nb_yielded = progress.nb_yielded
+        self._pass_over(nb_to_pass_over)
         self._reset_iter = False
-
-    def _next_epoch(self, resumed: _EpochState | None) -> _EpochState:
-        """Which epoch begins; leaves its seeds in the seed generator."""
-        if resumed is not None and not self._is_other_seed(resumed):
-            self._reset_seed = False
-            if not resumed.finished:
-                self._seed_generator = clone(self._initial_seed_generator)
-                return resumed
-            self._progress = resumed
-        if self._reset_seed or self._progress is None:
-            base_seed = torch_seed() if self._seed is None else self._seed
-            epoch = 0
-            self._reset_seed = False
-        else:
-            base_seed, epoch = self._progress.base_seed, self._progress.epoch + 1
-        self._seed_generator.seed(epoch_seed(base_seed, epoch))
-        return _EpochState(base_seed, epoch, nb_yielded=0, finished=False)
-
-    def _is_other_seed(self, resumed: _EpochState) -> bool:
-        """Was `seed` called, after a state was loaded, for another epoch than the one to resume?"""
-        if not self._reset_seed or self._seed is None:
-            return False
-        return resumed.finished or (self._seed, 0) != (resumed.base_seed, resumed.epoch)
 
     def _initialized(self, datapipe: DataPipe) -> DataPipe:
         if self.reading_service_state is None:
@@ -269,26 +162,16 @@ class DataLoader2(Generic[T_co]):
         except PauseIteration:
             raise StopIteration from None
         except StopIteration:
-            self._end_epoch()
+            self._epochs.end()
+            if self._in_epoch:
+                self._in_epoch = False
+                self._executor.finalize_iteration()
             raise
         except Exception:
             self.shutdown()
             raise
-        self._nb_yielded += 1
+        self._epochs.nb_yielded += 1
         return item
-
-    def _end_epoch(self) -> None:
-        position = self._position()
-        assert position is not None
-        self._progress = replace(position, finished=True)
-        if self._in_epoch:
-            self._in_epoch = False
-            self._executor.finalize_iteration()
-
-    def _position(self) -> _EpochState | None:
-        if self._progress is None:
-            return None
-        return replace(self._progress, nb_yielded=self._nb_yielded)
 
     def __len__(self) -> int:
         """How many items an epoch yields. `TypeError` where that is not known.
@@ -312,10 +195,7 @@ class DataLoader2(Generic[T_co]):
         `ValueError` from 2**64 on; negative seeds wrap round. Right after a state was loaded, the
         seed of the epoch in which it was taken leaves the position as it is; any other drops it.
         """
-        if seed >= 2**64:
-            raise ValueError(f"Expected a uint64 seed (below 2**64), but got {seed}.")
-        self._seed = seed
-        self._reset_seed = True
+        self._epochs.seed(seed)
 
     def shutdown(self) -> None:
         """End the epoch, and everything that the reading service holds. Again is a no-op."""
@@ -358,20 +238,13 @@ class DataLoader2(Generic[T_co]):
         if self.valid_iterator_id is None and self._state_dict is not None:
             return self._state_dict
         assert self._datapipe_before_reading_service_adapt is not None, "there is no graph"
-        position = self._position()
         service_state = None
         if isinstance(self.reading_service, CheckpointableReadingServiceInterface):
             service_state = self.reading_service.checkpoint()
         return {
             "serialized_datapipe": serialize_datapipe(self._datapipe_before_reading_service_adapt),
             "reading_service_state": service_state,
-            "randomness_state": (
-                self._seed,
-                self._reset_seed,
-                pickle.dumps(self._seed_generator),
-                pickle.dumps(self._initial_seed_generator),
-            ),
-            "epoch_state": None if position is None else asdict(position),
+            **self._epochs.state(),
         }
 
     @classmethod
@@ -402,19 +275,19 @@ class DataLoader2(Generic[T_co]):
     def _load(self, state: dict[str, Any]) -> None:
         self._state_dict = state
         self.reading_service_state = state["reading_service_state"]
-        if "randomness_state" in state:
-            self._seed, self._reset_seed, current, initial = state["randomness_state"]
-            self._seed_generator = pickle.loads(current)
-            self._initial_seed_generator = pickle.loads(initial)
-        if state.get("epoch_state") is not None:
-            self._to_resume = _EpochState(**state["epoch_state"])
+        self._epochs.load(state)
 
     def _restore_checkpoint_beginning_of_epoch(self) -> None:
         """Let the next epoch be the current one, or that of a loaded state, from its start."""
-        self._seed_generator = clone(self._initial_seed_generator)
-        current = self._to_resume or self._progress
-        if current is not None:
-            self._to_resume = _EpochState(current.base_seed, current.epoch, 0, finished=False)
+        self._epochs.restart()
+
+    @property
+    def _seed_generator(self) -> SeedGenerator:
+        return self._epochs.generator
+
+    @property
+    def _initial_seed_generator(self) -> SeedGenerator:
+        return self._epochs.initial_generator
 
     def _pause(self) -> None:
         if not hasattr(self._executor, "_pause"):

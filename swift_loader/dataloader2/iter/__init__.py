@@ -60,13 +60,11 @@ from swift_loader.dataloader2.iter.flow import (
     Repeater,
 )
 from swift_loader.dataloader2.iter.items import (
-    BatchAsyncMapper,
     BatchMapper,
     Dropper,
     FlatMapper,
     Flattener,
     Slicer,
-    ThreadPoolMapper,
 )
 from swift_loader.dataloader2.iter.mixing import (
     IterKeyZipper,
@@ -87,6 +85,7 @@ from swift_loader.dataloader2.iter.rows import (
 )
 from swift_loader.dataloader2.iter.sharding import ShardingRoundRobinDispatcher
 from swift_loader.dataloader2.iter.splitting import RoundRobinDemultiplexer, UnZipper
+from swift_loader.dataloader2.iter.waiting import BatchAsyncMapper, ThreadPoolMapper
 
 __all__ = [
     "BatchAsyncMapper",

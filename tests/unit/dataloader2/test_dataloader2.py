@@ -556,3 +556,17 @@ def test_the_tutorial_in_one_process(tmp_path: Path) -> None:
             rows = sorted(tuple(row) for batch in batches for row in batch)
             assert rows == [(i, j) for i in range(2) for j in range(10)]
         loader.shutdown()
+
+
+def test_a_seed_that_waits_when_the_state_is_taken_waits_on() -> None:
+    loader: DataLoader2[str] = DataLoader2(shuffled())
+    loader.seed(1)
+    iterator = iter(loader)
+    next(iterator)
+    loader.seed(2)
+    restored = DataLoader2[str].from_state(loader.state_dict(), None)
+    assert [list(restored), list(restored)] == [list(iterator), list(loader)]
+    restored._restore_checkpoint_beginning_of_epoch()
+    fresh: DataLoader2[str] = DataLoader2(shuffled())
+    fresh.seed(2)
+    assert list(restored) == list(fresh)

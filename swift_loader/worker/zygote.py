@@ -105,7 +105,10 @@ def main(control_fd: int) -> None:
     try:
         _Zygote(Channel(socket.socket(fileno=control_fd))).serve()
     except _ForkedWorker as worker:
-        worker.run()
+        run = worker.run
+    else:
+        return
+    run()  # outside of the handler: what the worker raises is not an error while handling another
 
 
 def _do_nothing(number: int, frame: Any) -> None:

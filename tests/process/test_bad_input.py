@@ -107,6 +107,7 @@ def test_constructor_that_raises_in_a_worker_arrives_at_start() -> None:
         loader.start(0)
     assert "building the dataset" in str(caught.value.__cause__)
     assert "in __init__" in str(caught.value.__cause__)
+    assert "During handling" not in str(caught.value.__cause__)
 
 
 def test_constructor_that_exits_arrives_at_start() -> None:

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 from swift_loader.errors import ClosedError
 from swift_loader.pipeline.core import Pipeline
-from swift_loader.pipeline.item import Item
 from swift_loader.pipeline.delivery import Taken
+from swift_loader.pipeline.item import Item
 from swift_loader.pipeline.schedule import EpochPart
 from swift_loader.pipeline.staging import Stager
 from swift_loader.telemetry.metrics import BatchTimes, Meter

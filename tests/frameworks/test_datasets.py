@@ -31,9 +31,11 @@ def all_of(loader: SwiftLoader, name: Any) -> list[int]:
     return [value for batch in loader for value in batch[name].tolist()]
 
 
-def test_hugging_face_map_data_set_gives_what_torchs_loader_gives() -> None:
+def test_hugging_face_map_data_set_gives_what_torchs_loader_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     datasets = pytest.importorskip("datasets", reason="needs Hugging Face datasets")
-    datasets.disable_progress_bars()  # each would start a thread that stays
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # no thread of a progress bar
     data = datasets.Dataset.from_dict({"x": list(range(N)), "y": [[i, i + 1] for i in range(N)]})
     data = data.with_format("torch")
     expected = list(DataLoader(data, batch_size=8))
@@ -45,9 +47,9 @@ def test_hugging_face_map_data_set_gives_what_torchs_loader_gives() -> None:
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
-def test_hugging_face_stream_gives_each_sample_once() -> None:
+def test_hugging_face_stream_gives_each_sample_once(monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets", reason="needs Hugging Face datasets")
-    datasets.disable_progress_bars()  # each would start a thread that stays
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # no thread of a progress bar
     data = datasets.Dataset.from_dict({"x": list(range(N))}).to_iterable_dataset(num_shards=4)
     with SwiftLoader.from_dataset(data.with_format("torch"), 8, worker_per_consumer=2) as loader:
         for _ in range(2):

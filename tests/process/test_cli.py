@@ -71,6 +71,12 @@ def test_help_names_all_commands_and_a_wrong_one_is_refused(folder: Path) -> Non
     assert "there is no command 'bnech'" in complaint
 
 
+def test_version_is_told(folder: Path) -> None:
+    printed, _ = swift_loader(folder, "--version")
+    assert printed.startswith("swift-loader ")
+    assert len(printed.splitlines()) == 1
+
+
 def test_bench_shows_each_way_and_recommends(folder: Path) -> None:
     printed, progress = swift_loader(
         folder, "bench", "my_data:Rows", "--batch-size", "32", "--seconds", "0.3", "--workers", "1"
@@ -146,5 +152,6 @@ with SwiftLoader(Rows, batch_size=32, benchmark_file="run.jsonl") as loader:
         timeout=LIMIT_S,
     )
     printed, _ = swift_loader(folder, "report", "run.jsonl", "--html", "report.html")
-    assert "60 batches" in printed
+    assert "run.jsonl, consumer 0" in printed
+    assert "The page: report.html" in printed
     assert (folder / "report.html").read_text().startswith("<!doctype html>")

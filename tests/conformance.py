@@ -176,6 +176,13 @@ class Conformance:
                     if k == epoch % 4:
                         break
 
+    def test_batches_of_very_many_samples_come_in_an_order_of_ones_own(self) -> None:
+        order = [list(range(59_999, 19_999, -1)), [7], list(range(20_000))]
+        with self.loader(
+            datasets.Numbers, {"n": 60_000, "width": 1}, batch_sampler=order, timeout=60.0
+        ) as loader:
+            assert [indices_of(batch) for batch in loader] == order
+
     def test_state_resumes_exactly_in_mid_epoch(self) -> None:
         options = {"batch_size": 4, "worker_per_consumer": 2, "shuffle": True}
         with self.loader(datasets.Augmented, {"n": 50}, **options) as loader:

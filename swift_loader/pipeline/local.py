@@ -32,6 +32,7 @@ from swift_loader.pipeline.link import (
 from swift_loader.pipeline.out_of_memory import cgroup_memory, why_killed
 from swift_loader.plan import Plan
 from swift_loader.transport.channel import ChannelClosedError
+from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.messages import (
     Exhausted,
     Failed,
@@ -55,6 +56,7 @@ from swift_loader.worker.zygote import Exited, Started
 
 __all__ = ["LocalLink", "SlotParcel"]
 
+_INLINE_INDICES_BYTES = 1 << 14  # longer ones travel in memory of their own: sockets are small
 _STACK_WAIT_S = 1.0
 _STACK_QUIET_S = 0.05
 _SIGNALS = {int(number): number.name for number in signal.Signals}
@@ -129,7 +131,14 @@ class LocalLink:
     def make(self, ticket: int, number: Number, indices: bytes) -> None:
         slot = self._slots.take()
         self._slot_of[ticket] = slot
-        self._post(Make(ticket, number, slot, indices))
+        if len(indices) <= _INLINE_INDICES_BYTES:
+            self._post(Make(ticket, number, slot, indices))
+            return
+        fd = create_region(len(indices), "indices")
+        with map_shared(fd, len(indices)) as region:
+            region[:] = indices
+        make = Make(ticket, number, slot, b"", len(indices))
+        self._process.channel.post(*pack(make), fd)
 
     def forget(self, tickets: Iterable[int]) -> None:
         self._post(Forget(frozenset(tickets)))

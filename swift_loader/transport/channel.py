@@ -41,7 +41,7 @@ class Channel:
         self._sock = sock
         self._tail = b""
         self._fds: deque[int] = deque()
-        self._outbox: deque[bytes] = deque()
+        self._outbox: deque[tuple[bytes, int]] = deque()  # with a descriptor, or -1
         self._flushing = threading.Lock()
         _open_channels.add(self)
 
@@ -71,32 +71,41 @@ class Channel:
         except OSError as error:
             raise ChannelClosedError(str(error)) from error
 
-    def post(self, kind: int, payload: bytes) -> None:
-        """Queue one frame; `flush` hands it to the socket."""
-        self._outbox.append(_HEAD.pack(len(payload) + 1, kind) + payload)
+    def post(self, kind: int, payload: bytes, fd: int = -1) -> None:
+        """Queue one frame; `flush` hands it to the socket, and `fd` with it, which is taken."""
+        self._outbox.append((_HEAD.pack(len(payload) + 1, kind) + payload, fd))
 
     def flush(self) -> None:
         """Send what was posted, as far as the socket takes it without waiting.
 
         What does not fit stays queued. The peer has unread frames then and will answer them, and
-        every answer is followed by another `flush`, so nothing waits for ever. A gone peer is
+        every answer is followed by another `flush`, so nothing waits for ever, as long as a whole
+        frame fits: what may be long travels in memory of its own, by a descriptor. A gone peer is
         silent here: whoever receives learns of it.
         """
         outbox = self._outbox
         while outbox and self._flushing.acquire(blocking=False):
             try:
-                data = b"".join(_take_all(outbox))
-                sent = self._sock.send(data, _DONTWAIT) if data else 0
+                data, fd = _take_run(outbox)
+                sent = self._send_now(data, fd)
                 if sent < len(data):
-                    outbox.appendleft(data[sent:])
+                    outbox.appendleft((data[sent:], -1))
                     return
             except BlockingIOError:
-                outbox.appendleft(data)
+                outbox.appendleft((data, fd))
                 return
             except OSError:
                 return
             finally:
                 self._flushing.release()
+
+    def _send_now(self, data: bytes, fd: int) -> int:
+        if fd < 0:
+            return self._sock.send(data, _DONTWAIT) if data else 0
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+        sent = self._sock.sendmsg([data], rights, _DONTWAIT)
+        os.close(fd)
+        return sent
 
     @property
     def pending(self) -> bool:
@@ -156,6 +165,10 @@ class Channel:
         """Close this end and every descriptor that nobody took. May be called again."""
         while self._fds:
             os.close(self._fds.popleft())
+        while self._outbox:
+            _, fd = self._outbox.popleft()
+            if fd >= 0:
+                os.close(fd)
         self._sock.close()
 
     def detach(self) -> socket.socket:
@@ -164,11 +177,19 @@ class Channel:
         return self._sock
 
 
-def _take_all(queue: deque[bytes]) -> list[bytes]:
-    taken = []
+def _take_run(queue: deque[tuple[bytes, int]]) -> tuple[bytes, int]:
+    """All frames up to the next one with a descriptor; or that one, with it."""
+    data: list[bytes] = []
     while queue:
-        taken.append(queue.popleft())
-    return taken
+        frame, fd = queue.popleft()
+        if fd < 0:
+            data.append(frame)
+        elif data:
+            queue.appendleft((frame, fd))
+            break
+        else:
+            return frame, fd
+    return b"".join(data), -1
 
 
 def channel_pair() -> tuple[Channel, socket.socket]:

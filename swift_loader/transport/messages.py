@@ -62,6 +62,7 @@ class Make:
     number: Number
     slot: int
     indices: bytes = b""  # int64, little endian; or a stream's state. Empty: the plan knows
+    indices_bytes: int = 0  # so many of them come by a descriptor, being too long for a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ class Exhausted:
 Message = Make | Forget | SetPlan | Ready | StartFailed | Made | Failed | Skipped | Exhausted
 
 KIND_MAKE, KIND_MADE, KIND_OTHER = 1, 2, 3
-_MAKE = struct.Struct("<QIqqi")
+_MAKE = struct.Struct("<QIqqiq")
 _MADE = struct.Struct("<QIqqfffqdII")
 
 
@@ -172,7 +173,14 @@ def pack(message: Message) -> tuple[int, bytes]:
     """``(kind, payload)`` of the frame that carries `message`."""
     if type(message) is Make:
         number = message.number
-        head = _MAKE.pack(message.ticket, number.plan_id, number.epoch, number.k, message.slot)
+        head = _MAKE.pack(
+            message.ticket,
+            number.plan_id,
+            number.epoch,
+            number.k,
+            message.slot,
+            message.indices_bytes,
+        )
         return KIND_MAKE, head + message.indices
     if type(message) is Made:
         bad = pickle.dumps(message.bad, 5) if message.bad else b""
@@ -219,7 +227,7 @@ def unpack(kind: int, payload: bytes) -> Message:
             state,
         )
     if kind == KIND_MAKE:
-        ticket, plan_id, epoch, k, slot = _MAKE.unpack_from(payload)
-        return Make(ticket, Number(plan_id, epoch, k), slot, payload[_MAKE.size :])
+        ticket, plan_id, epoch, k, slot, nb_apart = _MAKE.unpack_from(payload)
+        return Make(ticket, Number(plan_id, epoch, k), slot, payload[_MAKE.size :], nb_apart)
     message: Message = pickle.loads(payload)
     return message

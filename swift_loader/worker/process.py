@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -214,8 +215,10 @@ class _Worker:
 
     def _take(self, message: Message) -> None:
         match message:
-            case Make():
+            case Make(indices_bytes=0):
                 self._inbox.append(message)
+            case Make():
+                self._inbox.append(replace(message, indices=self._indices_of(message)))
             case Forget():
                 waiting = {order.ticket for order in self._inbox}
                 self._forgotten |= message.tickets & waiting
@@ -223,6 +226,14 @@ class _Worker:
                 self._plans[message.plan_id] = message.plan
             case _:
                 raise TypeError(f"a worker does not take {type(message).__name__}")
+
+    def _indices_of(self, order: Make) -> bytes:
+        fd = self._channel.take_fd()
+        try:
+            with map_shared(fd, order.indices_bytes) as region:
+                return region[:]
+        finally:
+            os.close(fd)
 
     def _say(self, message: Message, fds: tuple[int, ...] = ()) -> None:
         kind, payload = pack(message)

@@ -1,4 +1,4 @@
-"""swift_loader itself, with its defaults, and the full permutation that the peers shuffle by."""
+"""swift_loader itself, with its defaults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def loader(workload: Workload, nb_worker: int, **options: Any) -> SwiftLoader:
         worker_per_consumer=nb_worker,
         shuffle=workload.shuffle,
         in_order=workload.in_order,
-        **({"nearby_shuffle": 0} | options),
+        **options,
     )
 
 

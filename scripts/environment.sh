@@ -8,6 +8,6 @@ if ! .venv/bin/pip --version >/dev/null 2>&1; then # none yet, half made, or mov
     "${PYTHON:-python3}" -m venv --clear .venv
 fi
 if [ "$(cat .venv/installed 2>/dev/null)" != "$wanted" ]; then
-    .venv/bin/pip install -c constraints.txt -e '.[test,examples]'
+    .venv/bin/pip install -c constraints.txt -e '.[test,examples,frameworks,docs]'
     echo "$wanted" >.venv/installed
 fi

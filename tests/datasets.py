@@ -114,7 +114,7 @@ class WritesArray(OverArray):
     def __getitem__(self, i: int) -> dict[str, int]:  # type: ignore[override]
         self.array[i] += 1
         time.sleep(0.001)
-        return {"seen": int(self.array[i]), "pid": os.getpid()}
+        return {"seen": int(self.array[i]), "index": i, "pid": os.getpid()}
 
 
 class CountsPickling:

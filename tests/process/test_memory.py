@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ import psutil
 import pytest
 
 from swift_loader import SharedList, SwiftLoader
-from swift_loader.worker.launch import Zygote
 from tests import datasets
 from tests.conformance import indices_of
 from tests.process.scripts import running
@@ -46,6 +46,13 @@ def read_all(loader: SwiftLoader) -> None:
         pass
 
 
+def read_until_all_work(loader: SwiftLoader, workers: int) -> None:
+    """Epochs until every worker has come up and made something: before, memory may still grow."""
+    read_all(loader)
+    while sum(worker.batches > 0 for worker in loader.stats().workers) < workers:
+        read_all(loader)
+
+
 def added_by(dataset: type, small: Callable[[], Any], large: Callable[[], Any]) -> int:
     """Bytes that four workers that have read all need more for a `large` argument than a `small`.
 
@@ -56,8 +63,8 @@ def added_by(dataset: type, small: Callable[[], Any], large: Callable[[], Any]) 
         with SwiftLoader(
             dataset, {"it": argument()}, batch_size=64, worker_per_consumer=4, validate=False
         ) as loader:
-            for _ in range(2):
-                read_all(loader)
+            read_until_all_work(loader, 4)
+            read_all(loader)
             used.append(pss_of_all(loader))
     return used[1] - used[0]
 
@@ -103,16 +110,18 @@ def test_arrays_in_the_arguments_are_one_copy_for_all_workers() -> None:
     assert nbytes // 2 < added <= COPIES * nbytes
 
 
-def test_a_worker_may_write_to_an_array_of_its_own_and_nobody_sees_it() -> None:
+def test_a_worker_may_write_to_its_arrays_and_nobody_else_sees_it() -> None:
     array = np.zeros(64, np.int64)
     with SwiftLoader(
         datasets.WritesArray, {"it": array}, batch_size=8, worker_per_consumer=2
     ) as loader:
-        for _ in range(3):
+        seen: Counter[tuple[int, int]] = Counter()
+        while len({pid for pid, _ in seen}) < 2:
             for batch in loader:
-                assert (batch["seen"] <= 3).all()  # never the sum over both workers
-        pids = {int(pid) for batch in loader for pid in batch["pid"]}
-    assert len(pids) == 2
+                places = list(zip(batch["pid"].tolist(), batch["index"].tolist(), strict=True))
+                seen.update(places)
+                counts = [seen[place] for place in places]
+                assert batch["seen"].tolist() == counts
     assert not array.any()
 
 
@@ -138,7 +147,7 @@ def test_every_batch_of_an_epoch_may_be_kept() -> None:
     with SwiftLoader(
         datasets.Numbers, {"n": 8000, "width": 64}, batch_size=4, worker_per_consumer=2
     ) as loader:
-        read_all(loader)
+        read_until_all_work(loader, 2)
         before = used_by_this_process(loader)
         kept = list(loader)
         after = used_by_this_process(loader)
@@ -147,7 +156,6 @@ def test_every_batch_of_an_epoch_may_be_kept() -> None:
         assert after["regions"] <= before["regions"] + 40
         assert after["mapped"] <= 8 * MIB
         del kept
-    assert loader.stats().batches == 4000
 
 
 def used_by_this_process(loader: SwiftLoader) -> dict[str, int]:
@@ -174,6 +182,7 @@ def test_nothing_grows_over_many_epochs(staged: bool) -> None:
         datasets.Drawn, {"n": 60}, batch_size=3, worker_per_consumer=2, shuffle=True
     ) as loader:
         loader.start(0, to_device=(lambda batch, device: batch) if staged else None)
+        read_until_all_work(loader, 2)
         for _ in range(20):
             read_all(loader)
         before = used_by_this_process(loader)
@@ -250,10 +259,3 @@ def test_a_batch_of_gibibytes_arrives_whole(gib: int) -> None:
         assert batch.shape == (1, nbytes)
         assert bool((batch[0, :: 1 << 20] == 1).all())
         assert int(batch[0, -1]) == 1
-
-
-def test_worker_and_zygote_processes_are_few(shared_zygote: Zygote) -> None:
-    with SwiftLoader(datasets.Numbers, {"n": 8}, worker_per_consumer=3) as loader:
-        read_all(loader)
-        children = psutil.Process(shared_zygote.pid).children()
-        assert len(children) == 3

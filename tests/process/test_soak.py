@@ -34,6 +34,7 @@ def soak(nb_batches: int, **options: Any) -> None:
             assert not torch.equal(order, everything)
             assert torch.equal(order.sort().values, everything)
             if epoch == 0:
+                assert all(worker.batches for worker in loader.stats().workers)
                 del order
                 before = used_by_this_process(loader)
         del order

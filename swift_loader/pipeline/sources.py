@@ -20,7 +20,7 @@ from swift_loader.worker.recipe import Place
 
 __all__ = ["Job", "Source", "launchers_of", "sources_of"]
 
-_MODULES = {"tcp": "swift_loader.remote", "ipc": "swift_loader.remote"}
+_MODULES = {"tcp": "swift_loader.remote.source", "ipc": "swift_loader.remote.source"}
 
 
 @dataclass(frozen=True)

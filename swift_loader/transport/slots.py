@@ -63,6 +63,12 @@ class WrittenSlots:
         self._largest_bytes = max(self._largest_bytes, needed_bytes)
         return arena
 
+    def written(self, slot: int, used_bytes: int) -> NDArray[np.uint8]:
+        """The used bytes of a slot, for who sends them another way than by its region."""
+        if not used_bytes:
+            return np.empty(0, np.uint8)
+        return self._arenas[slot].array_at(0, (used_bytes,), np.dtype(np.uint8))
+
     def grown(self) -> tuple[int, int] | None:
         """Descriptor and bytes of the region that the other end does not know yet."""
         return self._grown[1:] if self._grown else None

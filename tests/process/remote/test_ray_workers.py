@@ -1,0 +1,151 @@
+"""The conformance suite over Ray actors, and actors and nodes that go away."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swift_loader import ConfigError, SwiftLoader, WorkerDiedError, WorkerTimeoutError
+from swift_loader.remote import RayWorkers
+from tests import datasets
+from tests.conformance import Conformance, indices_of, plan_of
+from tests.process.scripts import ROOT
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.timeout(240)
+ENV = {"env_vars": {"PYTHONPATH": str(ROOT)}}
+QUIET = {"include_dashboard": False, "log_to_driver": False}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray.init(num_cpus=8, object_store_memory=400 << 20, runtime_env=ENV, **QUIET)
+    yield
+    ray.shutdown()
+
+
+def workers(count: int = 2) -> RayWorkers:
+    return RayWorkers(count, num_cpus=1)
+
+
+@pytest.mark.usefixtures("cluster")
+class TestRayWorkers(Conformance):
+    def loader(self, dataset: Any, kwargs: dict[str, Any], **options: Any) -> SwiftLoader:
+        count = options.pop("worker_per_consumer", 1)
+        return SwiftLoader(
+            dataset, kwargs, **options, worker_per_consumer=0, remote_workers=workers(count)
+        )
+
+
+@pytest.mark.usefixtures("cluster")
+def test_worker_that_dies_in_getitem_costs_no_sample(tmp_path: Path) -> None:
+    with SwiftLoader(
+        datasets.Dies,
+        {"n": 60, "at": 23, "how": "exit", "folder": tmp_path},
+        batch_size=4,
+        validate=False,
+        worker_per_consumer=0,
+        remote_workers=workers(),
+    ) as loader:
+        assert [i for batch in loader for i in indices_of(batch)] == list(range(60))
+        assert loader.stats().restarts == 1
+
+
+@pytest.mark.usefixtures("cluster")
+def test_batch_that_kills_two_workers_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with SwiftLoader(
+        datasets.Dies,
+        {"n": 40, "at": 13, "how": "exit", "folder": tmp_path, "always": True},
+        batch_size=4,
+        validate=False,
+        worker_per_consumer=0,
+        remote_workers=workers(),
+    ) as loader:
+        with pytest.raises(WorkerDiedError) as caught:
+            list(loader)
+        assert "batch 3 of epoch 0" in str(caught.value)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_timeout_shows_where_the_worker_hangs(tmp_path: Path) -> None:
+    with SwiftLoader(
+        datasets.Hangs,
+        {"n": 20, "at": 9, "folder": tmp_path, "always": True},
+        batch_size=2,
+        validate=False,
+        timeout=3.0,
+        worker_per_consumer=0,
+        remote_workers=workers(1),
+    ) as loader:
+        with pytest.raises(WorkerTimeoutError) as caught:
+            list(loader)
+        assert "in __getitem__" in str(caught.value)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_batches_may_be_changed_and_outlive_the_loader() -> None:
+    with SwiftLoader(
+        datasets.Numbers, {"n": 40}, batch_size=4, worker_per_consumer=0, remote_workers=workers()
+    ) as loader:
+        kept = []
+        for rows, indices in loader:
+            rows += 1
+            kept.append((rows - 1, indices))
+    assert [i for batch in kept for i in indices_of(batch)] == list(range(40))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_dataset_that_can_not_be_built_is_an_error_at_start() -> None:
+    with (
+        SwiftLoader(
+            datasets.BrokenConstructor,
+            {"how": "raise", "pid": os.getpid()},
+            worker_per_consumer=0,
+            remote_workers=workers(1),
+            validate=False,
+        ) as loader,
+        pytest.raises(FileNotFoundError, match="nowhere") as caught,
+    ):
+        loader.start(0)
+    assert "Ray worker" in str(caught.value.__cause__)
+
+
+def test_number_of_workers_is_checked() -> None:
+    with pytest.raises(ConfigError, match="num_workers"):
+        RayWorkers(0)
+
+
+def test_node_that_is_removed_in_mid_epoch_costs_no_batch() -> None:
+    from ray.cluster_utils import Cluster
+
+    ray.shutdown()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        first = cluster.add_node(num_cpus=2)
+        cluster.add_node(num_cpus=2)
+        cluster.wait_for_nodes()
+        ray.init(address=cluster.address, runtime_env=ENV, log_to_driver=False)
+        with SwiftLoader(
+            datasets.Slow,
+            {"n": 300, "delay_s": 0.01},
+            batch_size=2,
+            shuffle=True,
+            worker_per_consumer=0,
+            remote_workers=RayWorkers(3, scheduling_strategy="SPREAD"),
+        ) as loader:
+            loader.start(0)
+            time.sleep(3.0)  # so that actors are on all nodes
+            plan, seen = plan_of(loader), []
+            for k, batch in enumerate(loader):
+                seen.append(indices_of(batch))
+                if k == 20:
+                    cluster.remove_node(first, allow_graceful=False)
+            assert seen == [plan.batch(0, 0, k).tolist() for k in range(150)]
+    finally:
+        ray.shutdown()
+        cluster.shutdown()

@@ -78,7 +78,7 @@ class Conformance:
 
     def test_random_draws_depend_on_the_batch_and_on_nothing_else(self) -> None:
         seen = []
-        for workers in (1, 2, 3):
+        for workers in (1, 2, 5):
             with self.loader(
                 datasets.Augmented, {"n": 24}, batch_size=4, worker_per_consumer=workers
             ) as loader:
@@ -96,6 +96,16 @@ class Conformance:
             assert len(set(draws)) == len(draws)
             seen.append(epochs)
         assert seen[0] == seen[1] == seen[2]
+
+    def test_random_draws_differ_between_consumers(self) -> None:
+        draws = []
+        for consumer in range(2):
+            with self.loader(
+                datasets.Augmented, {"n": 24}, batch_size=4, nb_consumer=2, worker_per_consumer=2
+            ) as loader:
+                loader.start(consumer)
+                draws += [value for batch in loader for value in batch["torch"].flatten().tolist()]
+        assert len(set(draws)) == len(draws)
 
     def test_every_type_arrives_as_torch_would_collate_it(self) -> None:
         with self.loader(datasets.Mixed, {"n": 6}, batch_size=3) as loader:

@@ -104,7 +104,7 @@ def test_sampler_without_a_length_ends_where_it_ends(in_order: bool, staged: boo
         loader.start(0, to_device=(lambda batch, device: batch) if staged else None)
         for _ in range(3):
             assert sorted(remaining(iter(loader))) == list(range(0, 30, 3))
-        with pytest.raises(TypeError, match="no length"):
+        with pytest.raises(TypeError, match="without a length"):
             len(loader)
 
 

@@ -134,7 +134,7 @@ def send(port: str, nb_byte: str, key: str) -> None:
     if keys is not None:
         keys.secure_client(push)
     push.connect(f"tcp://127.0.0.1:{port}")
-    buffers = [np.ones(int(nb_byte), np.uint8) for _ in range(_NB_BUFFER)]
+    buffers = [bytearray(b"\1") * int(nb_byte) for _ in range(_NB_BUFFER)]
     while True:
         for buffer in buffers:
             push.send(buffer, copy=False)

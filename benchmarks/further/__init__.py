@@ -17,4 +17,5 @@ MODULES = {
     "step-time": "step_time",
     "scaling": "scaling",
     "sharing": "sharing",
+    "data-pipes": "data_pipes",
 }

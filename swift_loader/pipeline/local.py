@@ -101,6 +101,7 @@ class LocalLink:
         self.name = f"worker {worker}"
         group = cgroup_memory()
         self._nb_killed_before = group.nb_killed if group is not None else 0
+        self._zygote = zygote
         self._process: LaunchedWorker = zygote.spawn(worker, place, payload_fd, module)
         self._slots = LeasedSlots(max_kept, on_map)
         self._slot_of: dict[int, int] = {}  # by ticket
@@ -212,6 +213,7 @@ class LocalLink:
             frames = sentinel.receive(wait=False)
         except ChannelClosedError:
             self._over = True
+            self._zygote.lost(self._process)
             events.append(Gone("the process that workers are forked from ended", None))
             return
         for _, payload in frames:

@@ -123,7 +123,8 @@ class ReaderThread:
     def _run(self) -> None:
         while self._open:
             for link, events in self.waiter.wait(None):
-                self._handle(link, events)
+                for event in events:  # one by one: a batch need not wait for the next one's decode
+                    self._handle(link, [event])
 
     @property
     def is_current(self) -> bool:

@@ -38,8 +38,9 @@ _EXIT_GRACE_S = 5.0
 class LaunchedWorker:
     """The training process's end of a worker that was asked for."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, zygote_pid: int) -> None:
         self.index = index
+        self.zygote_pid = zygote_pid
         self.pid: int | None = None
         self.channel, self._their_channel = channel_pair()
         self.sentinel, self._their_sentinel = channel_pair()
@@ -135,8 +136,17 @@ class Zygote:
                     f"status {self._process.poll()}); what it printed stands above"
                 ) from error
 
+    def lost(self, worker: LaunchedWorker) -> None:
+        """The sentinel of `worker` closed: who was to tell of its end is gone.
+
+        Its control socket may take one more `Spawn` before the kernel has closed it too.
+        """
+        with self._spawning:
+            if worker.zygote_pid == self._process.pid:
+                self._control.close()
+
     def _request(self, index: int, place: Place, payload_fd: int, module: str) -> LaunchedWorker:
-        worker = LaunchedWorker(index)
+        worker = LaunchedWorker(index, self._process.pid)
         try:
             worker.request(self._control, place, payload_fd, module)
         except ChannelClosedError:

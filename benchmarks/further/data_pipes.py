@@ -128,7 +128,8 @@ def _ours(case: Case, source: Any) -> Iterator[Iterable[Any]]:
     from swift_loader.dataloader2.iter import IterableWrapper
 
     graph = case.graph(IterableWrapper(source, deepcopy=False))
-    with DataLoader2(graph, reading_service=MultiProcessingReadingService(_NB_WORKER)) as loader:
+    loader: Any = DataLoader2(graph, reading_service=MultiProcessingReadingService(_NB_WORKER))
+    with loader:
         yield loader
 
 

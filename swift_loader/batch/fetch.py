@@ -15,7 +15,7 @@ of a batch is bad, the next good sample of the dataset stands in, whatever the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -48,7 +48,10 @@ class BadSampleError(Exception):
 
 
 class Fetcher:
-    """Fetches the samples of a batch. Not for several threads at once."""
+    """Fetches the samples of a batch. Not for several threads at once.
+
+    `progress[0]` is set to the index of each sample before it is fetched.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Fetcher:
         nb_samples: int,
         on_error: OnError,
         threads: int,
-        progress: Callable[[int], None],
+        progress: MutableSequence[int] | memoryview,
     ) -> None:
         self._dataset = dataset
         self._nb_samples = nb_samples
@@ -84,7 +87,7 @@ class Fetcher:
         index = -1
         try:
             for index in indices:
-                progress(index)
+                progress[0] = index
                 samples.append(dataset[index])
         except Exception as error:
             if self._on_error == "raise":
@@ -100,7 +103,7 @@ class Fetcher:
 
     def _fetch_many(self, indices: Sequence[int]) -> tuple[list[Any], list[Bad]]:
         assert self._many is not None
-        self._progress(indices[0] if indices else -1)
+        self._progress[0] = indices[0] if indices else -1
         try:
             return list(self._many(indices)), []
         except Exception as error:
@@ -109,7 +112,7 @@ class Fetcher:
         return self._resolve(indices, [self._try(index) for index in indices])
 
     def _try(self, index: int) -> Any:
-        self._progress(index)
+        self._progress[0] = index
         try:
             return self._dataset[index]
         except Exception as error:  # noqa: BLE001 - the policy decides

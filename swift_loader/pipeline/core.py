@@ -12,10 +12,13 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any, Literal, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -45,6 +48,8 @@ from swift_loader.worker.faults import revive
 
 __all__ = ["Pipeline", "PipelineOptions"]
 
+T = TypeVar("T")
+_NOTHING_LEFT = Number(-1, -1, -1), Item(-1)
 _START_GRACE_S = 60.0  # for a dataset to be built again, when a worker is replaced
 
 
@@ -82,16 +87,26 @@ class PartOrder(Protocol):
     def exhausted(self, number: Number) -> None: ...
 
 
-@dataclass(slots=True)
 class _Todo:
-    """What is to be done once the lock is released."""
+    """What is to be done once the lock is released: `do` it, in the order it was thought of."""
 
-    flush: dict[int, Link] = field(default_factory=dict)
-    launch: list[int] = field(default_factory=list)
-    closed: list[Link] = field(default_factory=list)
-    leave: list[Link] = field(default_factory=list)
-    discard: list[MadeBatch] = field(default_factory=list)
-    tell: list[Callable[[], None]] = field(default_factory=list)  # logs and the benchmark file
+    __slots__ = ("_flush", "_later")
+
+    def __init__(self) -> None:
+        self._flush: dict[int, Link] = {}
+        self._later: list[Callable[[], object]] = []
+
+    def flush(self, link: Link) -> None:
+        self._flush[link.worker] = link
+
+    def later(self, action: Callable[..., object], *arguments: Any) -> None:
+        self._later.append(partial(action, *arguments) if arguments else action)
+
+    def do(self) -> None:
+        for link in self._flush.values():
+            link.flush()
+        for action in self._later:
+            action()
 
 
 class Pipeline:
@@ -119,7 +134,9 @@ class Pipeline:
         self._halted: BaseException | None = None  # what ended the pipeline, until it is raised
         self._halted_by = ""
         self._closed = False
+        self._ended = False  # no batch will come any more: `_raise_why` says why
         self._pid = os.getpid()
+        _pipelines.add(self)
         self._early: Counter[int] = Counter()  # by worker
         self.nb_samples: int | None = None
         self.dataset_name = ""
@@ -135,7 +152,7 @@ class Pipeline:
         """
         for worker in self._crew.first():
             self._launch(worker)
-        self._wait_until(lambda: self._crew.ready, None)
+        self._wait_for(lambda: self._crew.ready or None, None)
 
     def set_plan(self, plan_id: int, plan: Plan) -> None:
         """Tell all workers, now and when they are replaced, what `plan_id` means."""
@@ -144,8 +161,8 @@ class Pipeline:
             self._plans[plan_id] = plan
             for worker in self._crew.up:
                 self._crew.links[worker].set_plan(plan_id, plan)
-                todo.flush[worker] = self._crew.links[worker]
-        self._do(todo)
+                todo.flush(self._crew.links[worker])
+        todo.do()
 
     def _numbers_from(self, part: EpochPart, order: PartOrder) -> Numbers:
         self._order = order
@@ -164,7 +181,7 @@ class Pipeline:
             self._forget_all_but(set(), todo)
             self._send_orders(todo)
             self._arrived.notify_all()
-        self._do(todo)
+        todo.do()
 
     def begin(self, part: EpochPart, order: PartOrder) -> None:
         """Deliver `part` from now on; after it, prefetch what `order` has follow.
@@ -189,14 +206,14 @@ class Pipeline:
             self._forget_all_but(keep, todo)
             self._send_orders(todo)
             self._arrived.notify_all()
-        self._do(todo)
+        todo.do()
 
     def _forget_all_but(self, keep: set[Number], todo: _Todo) -> None:
         assert self._numbers is not None
         worker_of = None if self._order is None else self._order.worker_of
         for worker, tickets in self._dispatch.restart(self._numbers, keep, worker_of).items():
             self._crew.links[worker].forget(tickets)
-            todo.flush[worker] = self._crew.links[worker]
+            todo.flush(self._crew.links[worker])
 
     def next(self, part: EpochPart) -> tuple[Number, Item] | None:
         """The next batch of `part`, or None at its end, or when it is not delivered any more.
@@ -208,14 +225,9 @@ class Pipeline:
         Raises the error that stands in a batch's place (the batch is made again if the loop goes
         on), `WorkerTimeoutError`, or what ended the pipeline.
         """
-        found = self._take(part)
-        if found is None:
-            self._wait_until(
-                lambda: self._is_over(part) or self._delivery.has_next(), self._options.timeout_s
-            )
-            found = self._take(part)
-            if found is None:
-                return None
+        found = self._wait_for(lambda: self._take(part), self._options.timeout_s)
+        if found is _NOTHING_LEFT:
+            return None
         number, item = found
         item.decode(self._options.decoder)
         todo = _Todo()
@@ -230,23 +242,22 @@ class Pipeline:
             else:
                 self._dispatch.give_back(number)
             self._send_orders(todo)
-        self._do(todo)
+        todo.do()
         if item.fault is not None:
             raise item.fault
         return found
 
-    def _is_over(self, part: EpochPart) -> bool:
-        return self._delivery.part is not part or not self._delivery.left
-
     def _take(self, part: EpochPart) -> tuple[Number, Item] | None:
-        with self._lock:
-            self._check_open()
-            if self._delivery.part is not part:
-                return None
-            found = self._delivery.take()
-            if found is not None and found[1].early:
-                self._early[found[1].worker] -= 1
-            return found
+        """The next batch, `_NOTHING_LEFT`, or None when it is not there yet."""
+        delivery = self._delivery
+        if delivery.part is not part:
+            return _NOTHING_LEFT
+        found = delivery.take()
+        if found is None:
+            return None if delivery.left else _NOTHING_LEFT
+        if found[1].early:
+            self._early[found[1].worker] -= 1
+        return found
 
     @property
     def left(self) -> int:
@@ -258,27 +269,33 @@ class Pipeline:
         """Batches that are ready."""
         return len(self._delivery)
 
-    def _wait_until(self, done: Callable[[], bool], timeout_s: float | None) -> None:
-        """Wait for the workers' messages until `done()`; raises what ended the pipeline."""
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    def _wait_for(self, get: Callable[[], T | None], timeout_s: float | None) -> T:
+        """Wait for the workers' messages until `get`, called under the lock, gives something.
+
+        Raises what ended the pipeline.
+        """
+        limit_s = inf if timeout_s is None else timeout_s
+        deadline_s: float | None = None
         while True:
             with self._lock:
-                if done():
-                    return
-                self._check_open()
-            remaining_s = None if deadline_s is None else deadline_s - time.monotonic()
-            if remaining_s is not None and remaining_s <= 0:
-                assert timeout_s is not None
-                self._timed_out(timeout_s)
-                deadline_s = time.monotonic() + timeout_s
-                continue
-            if self._crew.waiter is not None:
-                for link, events in self._crew.waiter.wait(remaining_s):
+                if self._ended:
+                    self._raise_why()
+                got = get()
+                if got is not None:
+                    return got
+                now_s = time.monotonic()
+                deadline_s = deadline_s or now_s + limit_s
+                left_s = deadline_s - now_s
+                wait_s = None if left_s == inf else left_s
+                if left_s > 0 and self._crew.waiter is None:
+                    self._arrived.wait(wait_s)
+                    continue
+            if left_s <= 0:
+                self._timed_out(limit_s)
+                deadline_s = None
+            elif self._crew.waiter is not None:
+                for link, events in self._crew.waiter.wait(wait_s):
                     self._handle(link, events)
-            else:
-                with self._arrived:
-                    if not done() and not self._halted_by and not self._closed:
-                        self._arrived.wait(remaining_s)
 
     # ---- events, by whoever reads them
 
@@ -297,7 +314,7 @@ class Pipeline:
                 self._see_off(link, todo)
             self._send_orders(todo)
             self._arrived.notify_all()
-        self._do(todo)
+        todo.do()
 
     def _item(self, link: Link, made: MadeBatch) -> Item:
         """With reader threads, the batch is decoded here as long as few such ones wait."""
@@ -337,7 +354,7 @@ class Pipeline:
                     self._delivery.skip(number)
                     self._dispatch.consumed()
             case Running(pid=pid):
-                todo.tell.append(lambda: self._meter.worker_started(worker, pid))
+                todo.later(self._meter.worker_started, worker, pid)
             case Up():
                 self._on_up(link, event, todo)
             case Refused(fault=fault):
@@ -362,21 +379,21 @@ class Pipeline:
         self._crew.up.add(link.worker)
         for plan_id, plan in self._plans.items():
             link.set_plan(plan_id, plan)
-        todo.flush[link.worker] = link
+        todo.flush(link)
         self._dispatch.add_worker(link.worker, up.capacity, up.round_trip_s)
 
     def _on_gone(self, link: Link, gone: Gone, todo: _Todo) -> None:
         worker = link.worker
         self._crew.up.discard(worker)
-        todo.tell.append(lambda: self._meter.worker_stopped(worker))
+        todo.later(self._meter.worker_stopped, worker)
         orders = self._dispatch.remove_worker(worker)
-        todo.closed.append(link)
+        todo.later(self._reap, link)
         if self._closed:
             return
         if gone.replace == "never":
             self._crew.given_up[worker] = gone.story
             story = f"{gone.story}; it is given up, its batches are made by others"
-            todo.tell.append(lambda: self._logger.warning("{}", story))
+            todo.later(self._logger.warning, "{}", story)
             if self._crew.exhausted:
                 self._halt(self._supervisor.none_left(self._crew.given_up.values()))
             return
@@ -389,11 +406,11 @@ class Pipeline:
         self._tell_restart(
             worker, f"{gone.story}; it is replaced, its batches are made again", todo
         )
-        todo.launch.append(worker)
+        todo.later(self._launch, worker)
 
     def _tell_restart(self, worker: int, story: str, todo: _Todo) -> None:
-        todo.tell.append(lambda: self._meter.worker_restarted(worker, None, story))
-        todo.tell.append(lambda: self._logger.warning("{}", story))
+        todo.later(self._meter.worker_restarted, worker, None, story)
+        todo.later(self._logger.warning, "{}", story)
 
     def _on_crashed(self, link: Link, crashed: Crashed, todo: _Todo) -> None:
         number = None
@@ -414,7 +431,7 @@ class Pipeline:
         self._delivery.put(number, Item(link.worker, fault=error))
 
     def _on_bad_samples(self, made: MadeBatch, todo: _Todo) -> None:
-        todo.tell.append(lambda: self._tell_bad_samples(made))
+        todo.later(self._tell_bad_samples, made)
         error = self._supervisor.bad_samples(len(made.bad))
         if error is not None:
             self._halt(error)
@@ -449,27 +466,16 @@ class Pipeline:
             link = self._crew.links[order.worker]
             indices = self._order.indices(order.number) if self._order is not None else b""
             link.make(order.ticket, order.number, indices)
-            todo.flush[order.worker] = link
+            todo.flush(link)
 
     def _drop(self, item: Item, todo: _Todo) -> None:
         """`item` was ready and is not wanted."""
         self._early[item.worker] -= item.early
         if item.made is not None and not item.decoded:
-            todo.discard.append(item.made)
+            todo.later(item.made.parcel.discard)
 
-    def _do(self, todo: _Todo) -> None:
-        for made in todo.discard:
-            made.parcel.discard()
-        for tell in todo.tell:
-            tell()
-        for link in todo.flush.values():
-            link.flush()
-        for link in todo.closed:
-            link.wait_closed(time.monotonic())
-        for link in todo.leave:
-            self._crew.let_go(link)
-        for worker in todo.launch:
-            self._launch(worker)
+    def _reap(self, link: Link) -> None:
+        link.wait_closed(time.monotonic())
 
     # ---- more or fewer workers
 
@@ -493,7 +499,7 @@ class Pipeline:
             with self._lock:
                 self._dispatch.retire(worker)
                 self._see_off(self._crew.links[worker], todo)
-            self._do(todo)
+            todo.do()
         self._logger.info("{}", why)
         self._meter.event("workers", worker=worker, step=step, text=why)
 
@@ -504,8 +510,8 @@ class Pipeline:
         self._dispatch.remove_worker(link.worker)
         self._crew.up.discard(link.worker)
         del self._crew.links[link.worker]
-        todo.leave.append(link)
-        todo.tell.append(lambda: self._meter.worker_stopped(link.worker))
+        todo.later(self._crew.let_go, link)
+        todo.later(self._meter.worker_stopped, link.worker)
 
     def _launch(self, worker: int) -> None:
         error = self._crew.launch(worker)
@@ -538,11 +544,16 @@ class Pipeline:
     def _halt(self, error: BaseException) -> None:
         """Nothing can go on: whoever waits for a batch gets `error`."""
         if not self._halted_by:
+            self._ended = True
             self._halted = error
             self._halted_by = f"{type(error).__name__}: {error}"
         self._arrived.notify_all()
 
     def _check_open(self) -> None:
+        if self._ended:
+            self._raise_why()
+
+    def _raise_why(self) -> NoReturn:
         if self._halted is not None:
             # Raised once, then forgotten: its traceback holds the frames of the training loop.
             error, self._halted = self._halted, None
@@ -551,11 +562,10 @@ class Pipeline:
             raise ClosedError("the loader is closed; build a new one to go on")
         if self._halted_by:
             raise ClosedError(f"the loader has ended with an error before: {self._halted_by}")
-        if self._pid != os.getpid():
-            raise ClosedError(
-                "this process was forked from the one that started the loader; "
-                "build and start a loader of its own here"
-            )
+        raise ClosedError(
+            "this process was forked from the one that started the loader; "
+            "build and start a loader of its own here"
+        )
 
     def in_own_thread(self) -> bool:
         """Whether it is a reader that calls."""
@@ -566,7 +576,18 @@ class Pipeline:
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
+            self._closed = self._ended = True
             self._arrived.notify_all()
         if self._pid == os.getpid():  # a forked child owns none of it
             self._crew.close()
+
+
+_pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+def _end_in_forked_child() -> None:
+    for pipeline in list(_pipelines):
+        pipeline._ended = True
+
+
+os.register_at_fork(after_in_child=_end_in_forked_child)

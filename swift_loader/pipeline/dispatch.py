@@ -23,6 +23,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 from swift_loader.transport.messages import Number
 
@@ -32,8 +33,7 @@ _AHEAD_S = 0.004
 _PACE_WEIGHT = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """Worker `worker` is to make `number`."""
 
     worker: int
@@ -47,6 +47,7 @@ class _Worker:
     round_trip_s: float = 0.0
     pace_s: float | None = None  # seconds a batch, smoothed
     tickets: set[int] = field(default_factory=set)
+    depth: int = 0  # orders that it may hold
 
 
 class Dispatch:
@@ -68,7 +69,8 @@ class Dispatch:
 
     def add_worker(self, worker: int, capacity: int = 1, round_trip_s: float = 0.0) -> None:
         """A worker that takes orders from now on."""
-        self._workers[worker] = _Worker(capacity, round_trip_s)
+        state = self._workers[worker] = _Worker(capacity, round_trip_s)
+        state.depth = self._depth(state)
 
     def remove_worker(self, worker: int) -> list[Order]:
         """The worker is gone; its wanted numbers will be given out again. Returns its orders."""
@@ -87,7 +89,7 @@ class Dispatch:
         """The worker gets no more orders; `is_done` when it has answered those it has."""
         state = self._workers.get(worker)
         if state is not None:
-            state.capacity = 0
+            state.capacity = state.depth = 0
 
     def is_done(self, worker: int) -> bool:
         """Whether a retired worker owes no answer."""
@@ -170,7 +172,7 @@ class Dispatch:
 
     def _has_room(self, worker: int) -> bool:
         state = self._workers.get(worker)
-        return state is not None and len(state.tickets) < self._depth(state)
+        return state is not None and len(state.tickets) < state.depth
 
     def answered(self, worker: int, ticket: int, busy_s: float | None = None) -> Number | None:
         """A worker answered. Returns the number, or None when nobody wants it (any more)."""
@@ -182,6 +184,7 @@ class Dispatch:
         if busy_s is not None:
             old = state.pace_s
             state.pace_s = busy_s if old is None else old + _PACE_WEIGHT * (busy_s - old)
+            state.depth = self._depth(state)
         if ticket in self._stale:
             self._stale.discard(ticket)
             return None
@@ -201,13 +204,16 @@ class Dispatch:
         return sorted({o.worker for o in wanted if number is None or o.number == number})
 
     def _somebody_is_short(self) -> bool:
-        return any(0 < state.capacity >= len(state.tickets) for state in self._workers.values())
+        for state in self._workers.values():  # noqa: SIM110 - twice as fast as `any`, for each batch
+            if 0 < state.capacity >= len(state.tickets):
+                return True
+        return False
 
     def _least_loaded(self) -> int | None:
         best, least = None, 0.0
         for worker, state in self._workers.items():
             held = len(state.tickets)
-            if held < self._depth(state) and (best is None or held / state.capacity < least):
+            if held < state.depth and (best is None or held / state.capacity < least):
                 best, least = worker, held / state.capacity
         return best
 

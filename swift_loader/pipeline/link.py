@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,8 +72,7 @@ class Refused:
     fault: ErrorReport
 
 
-@dataclass(frozen=True, slots=True)
-class MadeBatch:
+class MadeBatch(NamedTuple):
     """The answer to an order: the batch."""
 
     ticket: int

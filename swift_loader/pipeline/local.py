@@ -158,7 +158,7 @@ class LocalLink:
         events: list[Event] = []
         if self._channel_open:
             self._receive_from_worker(events)
-        if not self._over:
+        if not events and not self._over:  # else it stays readable: one system call less a batch
             self._receive_from_zygote(events)
         return events
 

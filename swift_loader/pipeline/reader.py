@@ -17,7 +17,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from swift_loader.pipeline.link import Event, Link
+from swift_loader.pipeline.link import Event, Link, MadeBatch
 
 __all__ = ["ReaderThread", "Waiter"]
 
@@ -70,7 +70,8 @@ class Waiter:
             elif readable.worker not in seen:
                 seen.add(readable.worker)
                 events = readable.receive()
-                self._register(readable)  # one of its descriptors may have closed
+                if not events or type(events[-1]) is not MadeBatch:
+                    self._register(readable)  # one of its descriptors may have closed
                 if events:
                     found.append((readable, events))
         return found

@@ -26,8 +26,10 @@ _HEAD = struct.Struct("<IB")
 _MAX_FDS = 16
 _FD_SPACE = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
 _READ_BYTES = 1 << 17
-_DONTWAIT = socket.MSG_DONTWAIT
-_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+# Plain numbers: joining the enumeration's flags costs more than the system call.
+_WAIT = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+_DONTWAIT = int(socket.MSG_DONTWAIT)
+_NOW = _WAIT | _DONTWAIT
 
 
 class ChannelClosedError(ConnectionError):
@@ -123,7 +125,7 @@ class Channel:
         while True:
             try:
                 data, ancillary, _, _ = self._sock.recvmsg(
-                    _READ_BYTES, _FD_SPACE, _CLOEXEC if wait else _CLOEXEC | _DONTWAIT
+                    _READ_BYTES, _FD_SPACE, _WAIT if wait else _NOW
                 )
             except BlockingIOError:
                 return frames

@@ -49,13 +49,12 @@ class Progress:
 
     def __init__(self, buffer: memoryview) -> None:
         self._cells = buffer[: self.NBYTES].cast("q")
+        #: item 0 takes the sample's index: a loop over samples writes it without a call
+        self.sample = self._cells[1:2]
 
     def at_ticket(self, ticket: int) -> None:
         cells = self._cells
         cells[0], cells[1], cells[2] = ticket, -1, FETCHING
-
-    def at_sample(self, index: int) -> None:
-        self._cells[1] = index
 
     def at_stage(self, stage: int) -> None:
         self._cells[2] = stage
@@ -73,7 +72,7 @@ class Maker:
         self._recipe = recipe
         self._progress = progress
         self._fetcher = Fetcher(
-            dataset, nb_samples, recipe.on_error, recipe.threads_per_worker, progress.at_sample
+            dataset, nb_samples, recipe.on_error, recipe.threads_per_worker, progress.sample
         )
 
     def make(self, order: Make, plan: Plan, consumer: int, slots: WrittenSlots) -> Made:

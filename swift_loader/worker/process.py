@@ -19,7 +19,6 @@ import socket
 import sys
 import time
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -218,7 +217,7 @@ class _Worker:
             case Make(indices_bytes=0):
                 self._inbox.append(message)
             case Make():
-                self._inbox.append(replace(message, indices=self._indices_of(message)))
+                self._inbox.append(message._replace(indices=self._indices_of(message)))
             case Forget():
                 waiting = {order.ticket for order in self._inbox}
                 self._forgotten |= message.tickets & waiting

@@ -182,7 +182,7 @@ class StreamMaker:
         bad: list[BadSample] = []
         assert self._items is not None
         while len(samples) < count:
-            self._progress.at_sample(self._position)
+            self._progress.sample[0] = self._position
             try:
                 samples.append(next(self._items))
             except StopIteration:

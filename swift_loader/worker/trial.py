@@ -60,7 +60,7 @@ def try_one_batch(
 
 
 def _first_samples(recipe: Recipe, dataset: Any, count: int, nb_samples: int) -> list[Any]:
-    fetcher = Fetcher(dataset, nb_samples, recipe.on_error, 1, lambda index: None)
+    fetcher = Fetcher(dataset, nb_samples, recipe.on_error, 1, [-1])
     try:
         samples, _ = fetcher.fetch(range(count)) if count else ([], [])
     except BadSampleError as error:

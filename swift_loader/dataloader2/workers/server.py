@@ -169,7 +169,7 @@ class Server:
                 continue
             if self._fault is not None:
                 break
-            self._progress.at_sample(self._nb_made)
+            self._progress.sample[0] = self._nb_made
             try:
                 items.append(self._dealer.next_for(client.number))
             except StopIteration:

@@ -39,6 +39,7 @@ from swift_loader.pipeline.link import (
     Running,
     Up,
 )
+from swift_loader.pipeline.reader import Waiter
 from swift_loader.pipeline.schedule import EpochPart, Numbers
 from swift_loader.pipeline.supervision import Supervisor, describe_number
 from swift_loader.plan import Plan
@@ -50,6 +51,9 @@ __all__ = ["Pipeline", "PipelineOptions"]
 
 T = TypeVar("T")
 _NOTHING_LEFT = Number(-1, -1, -1), Item(-1)
+# The training thread reads when nothing is ready; and else so often, as workers that have answered
+# are not given more before that is read.
+_LOOK_S = 0.001
 _START_GRACE_S = 60.0  # for a dataset to be built again, when a worker is replaced
 
 
@@ -134,6 +138,7 @@ class Pipeline:
         self._halted: BaseException | None = None  # what ended the pipeline, until it is raised
         self._halted_by = ""
         self._closed = False
+        self._look_at_s = 0.0
         self._ended = False  # no batch will come any more: `_raise_why` says why
         self._pid = os.getpid()
         _pipelines.add(self)
@@ -225,6 +230,8 @@ class Pipeline:
         Raises the error that stands in a batch's place (the batch is made again if the loop goes
         on), `WorkerTimeoutError`, or what ended the pipeline.
         """
+        if self._crew.waiter is not None and time.monotonic() > self._look_at_s:
+            self._read(self._crew.waiter, 0.0)
         found = self._wait_for(lambda: self._take(part), self._options.timeout_s)
         if found is _NOTHING_LEFT:
             return None
@@ -294,8 +301,13 @@ class Pipeline:
                 self._timed_out(limit_s)
                 deadline_s = None
             elif self._crew.waiter is not None:
-                for link, events in self._crew.waiter.wait(wait_s):
-                    self._handle(link, events)
+                self._read(self._crew.waiter, wait_s)
+
+    def _read(self, waiter: Waiter, wait_s: float | None) -> None:
+        """Read for ourselves, there being no reader threads."""
+        for link, events in waiter.wait(wait_s):
+            self._handle(link, events)
+        self._look_at_s = time.monotonic() + _LOOK_S
 
     # ---- events, by whoever reads them
 

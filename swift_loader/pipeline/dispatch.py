@@ -56,7 +56,7 @@ class Dispatch:
     def __init__(self, data_queue_size: int, message_queue_size: int) -> None:
         self._credits = data_queue_size
         self._limit = message_queue_size
-        self._worth_sending = max(1, data_queue_size // 3)
+        self._worth_sending = max(1, data_queue_size // 2)
         self._workers: dict[int, _Worker] = {}
         self._tickets = count(1)
         self._orders: dict[int, Order] = {}  # outstanding, by ticket

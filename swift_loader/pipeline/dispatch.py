@@ -218,6 +218,8 @@ class Dispatch:
         return best
 
     def _depth(self, state: _Worker) -> int:
-        ahead_s = _AHEAD_S + state.round_trip_s
-        ahead = 2 if state.pace_s is None else 1 + int(ahead_s / max(state.pace_s, 1e-6))
+        if state.pace_s is None:
+            ahead = 2
+        else:
+            ahead = 1 + int((_AHEAD_S + state.round_trip_s) / (state.pace_s + 1e-6))
         return min(self._limit, max(2, ahead)) * state.capacity

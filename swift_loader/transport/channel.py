@@ -25,7 +25,7 @@ __all__ = ["Channel", "ChannelClosedError", "channel_pair"]
 _HEAD = struct.Struct("<IB")
 _MAX_FDS = 16
 _FD_SPACE = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
-_READ_BYTES = 1 << 17
+_READ_BYTES = 1 << 15  # well below what malloc maps afresh for every call
 # Plain numbers: joining the enumeration's flags costs more than the system call.
 _WAIT = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 _DONTWAIT = int(socket.MSG_DONTWAIT)

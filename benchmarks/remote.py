@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 # Before numpy and torch are imported: one thread each, here and in every process that follows.
@@ -67,8 +68,7 @@ def _take(batches: Iterator[Any], device: Device, window_s: float) -> int:
 
 
 @contextmanager
-def _served(*arguments: str) -> Iterator[str]:
-    """A process that serves and prints ``host:port``."""
+def _serving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", *arguments],
         stdout=subprocess.PIPE,
@@ -76,11 +76,30 @@ def _served(*arguments: str) -> Iterator[str]:
         text=True,
     )
     try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
+        yield process
     finally:
         process.terminate()
         process.wait()
+
+
+def _said(process: subprocess.Popen[str]) -> str:
+    """The ``host:port`` that our own server prints when it is ready."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def _await_port(port: str) -> None:
+    """Until somebody listens: what prints nothing can't be waited for in another way."""
+    deadline_s = perf_counter() + _LIMIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", int(port))).close()
+        except OSError:
+            if perf_counter() > deadline_s:
+                raise
+            sleep(0.1)
+        else:
+            return
 
 
 def endpoint(workload: Workload, window_s: float, key: str | None) -> dict[str, float]:
@@ -90,8 +109,8 @@ def endpoint(workload: Workload, window_s: float, key: str | None) -> dict[str, 
     secured = ["--key", key] if key else []
     serve = ("swift_loader.cli", "serve", "--workers", str(_NB_WORKER), *secured)
     with (
-        _served(*serve) as address,
-        batches(workload, 0, remote_workers=[f"tcp://{address}"], remote_key=key) as stream,
+        _serving(*serve) as server,
+        batches(workload, 0, remote_workers=[f"tcp://{_said(server)}"], remote_key=key) as stream,
     ):
         return batches_per_s(stream, window_s)
 
@@ -142,8 +161,6 @@ def send(port: str, nb_byte: str, key: str) -> None:
 
 def rpcdataloader(workload: Workload, window_s: float) -> dict[str, float]:
     """The package of that name."""
-    import socket
-
     from rpcdataloader import RPCDataloader, RPCDataset
 
     ports = []
@@ -151,7 +168,9 @@ def rpcdataloader(workload: Workload, window_s: float) -> dict[str, float]:
         with socket.create_server(("127.0.0.1", 0)) as free:
             ports.append(str(free.getsockname()[1]))
     launch = ("rpcdataloader.launch", "--host", "127.0.0.1", "--port")
-    with _served(*launch, ports[0]), _served(*launch, ports[1]):
+    with _serving(*launch, ports[0]), _serving(*launch, ports[1]):
+        for port in ports:
+            _await_port(port)
         workers = [f"127.0.0.1:{port}" for port in ports]
         dataset = RPCDataset(workers, workload.dataset_class, **workload.dataset_kwargs)
         loader = RPCDataloader(dataset, batch_size=workload.batch_size, shuffle=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,32 +119,51 @@ def test_number_of_workers_is_checked() -> None:
         RayWorkers(0)
 
 
+class OnNodes(datasets.Slow):
+    """A sample says besides on which node it was made."""
+
+    def __getitem__(self, i: int) -> Any:
+        return super().__getitem__(i), ray.get_runtime_context().get_node_id()
+
+
 def test_node_that_is_removed_in_mid_epoch_costs_no_batch() -> None:
     from ray.cluster_utils import Cluster
 
     ray.shutdown()
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     try:
-        first = cluster.add_node(num_cpus=2)
-        cluster.add_node(num_cpus=2)
+        first, second = cluster.add_node(num_cpus=2), cluster.add_node(num_cpus=2)
         cluster.wait_for_nodes()
         ray.init(address=cluster.address, runtime_env=ENV, log_to_driver=False)
         with SwiftLoader(
-            datasets.Slow,
+            OnNodes,
             {"n": 300, "delay_s": 0.01},
             batch_size=2,
             shuffle=True,
+            validate=False,  # nothing is made here
             worker_per_consumer=0,
+            # one more than one node has CPUs for: afterwards it waits for a place
             remote_workers=RayWorkers(3, scheduling_strategy="SPREAD"),
         ) as loader:
             loader.start(0)
-            time.sleep(3.0)  # so that actors are on all nodes
-            plan, seen = plan_of(loader), []
-            for k, batch in enumerate(loader):
-                seen.append(indices_of(batch))
-                if k == 20:
-                    cluster.remove_node(first, allow_graceful=False)
-            assert seen == [plan.batch(0, 0, k).tolist() for k in range(150)]
+            plan = plan_of(loader)
+
+            def nodes_of_epoch(epoch: int, remove_at: int | None = None) -> set[str]:
+                seen, nodes = [], set[str]()
+                for k, (numbers, made_on) in enumerate(loader):
+                    seen.append(indices_of(numbers))
+                    nodes.update(made_on)
+                    if k == remove_at:
+                        cluster.remove_node(first, allow_graceful=False)
+                assert seen == [plan.batch(epoch, 0, k).tolist() for k in range(150)]
+                return nodes
+
+            epoch = 0
+            while len(nodes_of_epoch(epoch)) < 2:  # actors of one node may be up first
+                epoch += 1
+            assert nodes_of_epoch(epoch + 1, remove_at=20) == {first.node_id, second.node_id}
+            assert nodes_of_epoch(epoch + 2) == {second.node_id}
+            assert loader.stats().restarts >= 1
     finally:
         ray.shutdown()
         cluster.shutdown()

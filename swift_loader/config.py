@@ -65,6 +65,7 @@ class Config:
     auto_workers: bool
     worker_affinity: tuple[tuple[int, ...], ...]
     trace_file: str | None
+    equal_steps: bool
 
     @classmethod
     def of(cls, options: dict[str, Any], nb_remote: int = 0) -> Config:
@@ -112,6 +113,7 @@ class Config:
             auto_workers=auto,
             worker_affinity=_affinity(options),
             trace_file=_path(options, "trace_file"),
+            equal_steps=_flag(options, "equal_steps"),
         )
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "DroppedError",
+    "EqualStepsError",
     "LoaderError",
     "PlanMismatchError",
     "ProducerEndedError",
@@ -44,6 +45,10 @@ class ClosedError(LoaderError, RuntimeError):
 
 class PlanMismatchError(LoaderError, RuntimeError):
     """The consumers of one run hold different plans. Names what differs, and on which rank."""
+
+
+class EqualStepsError(LoaderError, RuntimeError):
+    """With `equal_steps`, another consumer failed, is gone, or is not at the same batch."""
 
 
 class SharingError(LoaderError, ConnectionError):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from swift_loader.equal_steps import EqualSteps, Word
 from swift_loader.errors import ClosedError
 from swift_loader.pipeline.core import Pipeline
 from swift_loader.pipeline.delivery import Taken
@@ -17,6 +18,9 @@ from swift_loader.telemetry.trace import TraceWriter
 from swift_loader.transport.messages import Number
 
 __all__ = ["EpochIterator", "Standing"]
+
+
+_Ready = tuple[Number, Item, Any, float]  # what it is, its batch, seconds to the device
 
 
 class Standing:
@@ -52,6 +56,7 @@ class EpochIterator(Iterator[Any]):
         meter: Meter,
         trace: TraceWriter | None,
         standing: Standing,
+        equal_steps: EqualSteps | None,
         owner: Any,
     ) -> None:
         self._pipeline = pipeline
@@ -59,6 +64,9 @@ class EpochIterator(Iterator[Any]):
         self._meter = meter
         self._trace = trace
         self._standing = standing
+        self._equal_steps = equal_steps
+        self._held: _Ready | None = None  # the others were told of it
+        self._fault: Exception | None = None  # instead of the next batch
         self._owner = owner
 
     @property
@@ -79,28 +87,58 @@ class EpochIterator(Iterator[Any]):
                 "is one stream of batches, build a second one to iterate twice at once"
             )
         began_s = time.perf_counter()
-        if self._stager is None:
-            depth = self._pipeline.depth
-            found = self._pipeline.next(standing.part)
-            if found is None:
-                self._end(began_s)
-            number, item = found
-            batch, to_device_s = item.batch, 0.0
-            item.batch = None
-        else:
-            depth = self._stager.depth
-            staged = self._stager.next()
-            if staged is None:
-                self._end(began_s)
-            assert staged.number is not None
-            assert staged.item is not None
-            number, item, batch = staged.number, staged.item, staged.batch
-            to_device_s = staged.to_device_s
+        depth = self._depth
+        found = self._next() if self._equal_steps is None else self._agreed(self._equal_steps)
+        if found is None:
+            self._end(began_s)
+        number, item, batch, to_device_s = found
         standing.taken.add(number.k)
         if item.made is not None and item.made.state:
             standing.streams[item.worker] = item.made.state
         self._count(number, item, depth, to_device_s, began_s)
+        if self._equal_steps is not None and self._depth:
+            self._offer(self._equal_steps)
         return batch
+
+    @property
+    def _depth(self) -> int:
+        return self._pipeline.depth if self._stager is None else self._stager.depth
+
+    def _next(self) -> _Ready | None:
+        """What this consumer has next, None at the end of its shards."""
+        if self._stager is None:
+            found = self._pipeline.next(self._standing.part)
+            if found is None:
+                return None
+            number, item = found
+            batch, item.batch = item.batch, None
+            return number, item, batch, 0.0
+        staged = self._stager.next()
+        if staged is None:
+            return None
+        assert staged.number is not None
+        assert staged.item is not None
+        return staged.number, staged.item, staged.batch, staged.to_device_s
+
+    def _offer(self, steps: EqualSteps) -> None:
+        """Take the next batch, and tell the others; an error waits for its turn."""
+        try:
+            self._held = self._next()
+        except Exception as error:  # noqa: BLE001 - raised in its turn
+            self._fault = error
+            return
+        steps.say(Word.ENDED if self._held is None else Word.HAS_BATCH)
+
+    def _agreed(self, steps: EqualSteps) -> _Ready | None:
+        """The next batch if all consumers have one."""
+        if not steps.said and self._fault is None:
+            self._offer(steps)
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            steps.fail(fault)
+            raise fault
+        held, self._held = self._held, None
+        return held if steps.all_have() else None
 
     def _count(
         self, number: Number, item: Item, depth: int, to_device_s: float, began_s: float

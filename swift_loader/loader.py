@@ -24,6 +24,7 @@ from swift_loader.config import (
     chosen_seed,
     refuse,
 )
+from swift_loader.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.errors import ClosedError
 from swift_loader.from_torch import dataset_and_options
 from swift_loader.iteration import EpochIterator, Standing
@@ -139,6 +140,11 @@ class SwiftLoader:
     remote_timeout:
         Seconds for which an endpoint that can't be reached is tried again before it is given up;
         one that was in use and shows no life for a third of that loses its work to others.
+    equal_steps:
+        For streams, whose shards may differ in length: all consumers end the epoch at the same
+        step, when the first of them has no batch left. Needs `torch.distributed` with a rank a
+        consumer; all must begin every epoch, and leave it after the same step, within `timeout`
+        of each other. One that fails or never comes is an `EqualStepsError` on the others.
 
     Raises
     ------
@@ -191,6 +197,7 @@ class SwiftLoader:
         remote_workers: str | Source | Sequence[str | Source] | None = None,
         remote_key: str | os.PathLike[str] | None = None,
         remote_timeout: float = 30.0,
+        equal_steps: bool = False,
     ) -> None:
         check_platform()
         check_callable("dataset_class", dataset_class, optional=False)
@@ -231,6 +238,7 @@ class SwiftLoader:
                 "worker_affinity": worker_affinity,
                 "trace_file": trace_file,
                 "remote_timeout": remote_timeout,
+                "equal_steps": equal_steps,
             },
             nb_remote=sum(source.nb_links for source in self._sources),
         )
@@ -261,6 +269,9 @@ class SwiftLoader:
         if config.validate:
             recipe = self._unpacked_recipe()
             self._length = (try_one_batch(recipe, config.batch_size, batch_decoder),)
+            if config.equal_steps:
+                check_equal_steps(self._length[0])
+        self._equal_steps: EqualSteps | None = None
         self._hand_on: OnMap | None = None
         self._consumer = 0
         self._epoch = 0  # the one that the next `iter` gives
@@ -327,6 +338,8 @@ class SwiftLoader:
             raise ClosedError("start() was called before; one loader is one consumer")
         self._check_consumer_index(consumer_index)
         check_callable("to_device", to_device)
+        if self._config.equal_steps:
+            check_ranks(self._config.nb_consumer)
         target = Target(_device(device), to_device, self._decoder, self._hand_on)
         self._consumer = consumer_index
         collective = is_collective(self._config.nb_consumer)
@@ -346,6 +359,9 @@ class SwiftLoader:
             finally:
                 if collective and not isinstance(failure, KeyboardInterrupt):
                     agree_on_plan(self._facts() if failure is None else {}, failure)
+            if self._config.equal_steps and collective:
+                self._equal_steps = EqualSteps(self._config.timeout_s)
+                weakref.finalize(self, self._equal_steps.close)
             run.observe(self._facts())
             self._prefetch()
         except BaseException:
@@ -355,6 +371,8 @@ class SwiftLoader:
     def close(self) -> None:
         """End all workers and threads, now; batches that you hold stay valid. Twice is fine."""
         self._finalizer()
+        if self._equal_steps is not None:
+            self._equal_steps.close()
 
     def __enter__(self) -> SwiftLoader:
         return self
@@ -400,13 +418,17 @@ class SwiftLoader:
             self._standing.overtaken = True
         order = self._the_order()
         part = order.part(self._epoch)
+        if self._equal_steps is not None:
+            self._equal_steps.begin(part.epoch)
         standing = self._standing = Standing(part)
         run.pipeline.begin(part, order)
         if run.stager is not None:
             run.stager.begin(part)
         self._epoch += 1
         run.meter.epoch_begins(part.epoch, time.perf_counter())
-        return EpochIterator(run.pipeline, run.stager, run.meter, run.trace, standing, self)
+        return EpochIterator(
+            run.pipeline, run.stager, run.meter, run.trace, standing, self._equal_steps, self
+        )
 
     def __len__(self) -> int:
         """The exact number of batches that this consumer yields in the epoch at hand.
@@ -514,6 +536,8 @@ class SwiftLoader:
             seed = FIXED_SEED if self._seed is None else self._seed
             consumers = config.nb_consumer
             nb_samples = self.nb_samples
+            if config.equal_steps:
+                check_equal_steps(nb_samples)
             if nb_samples is None:
                 seeds = Plan(2**62, config.batch_size, consumers, False, 0, seed, config.tail)
                 self._check_stream()
@@ -553,7 +577,11 @@ class SwiftLoader:
     def _facts(self) -> dict[str, Any]:
         """What all consumers must agree on."""
         plan, *_ = self._the_order().plans().values()
-        return {**plan.fingerprint(), "sampler": self._sampled is not None}
+        return {
+            **plan.fingerprint(),
+            "sampler": self._sampled is not None,
+            "equal_steps": self._config.equal_steps,
+        }
 
     def _planned(self) -> PlannedOrder:
         order = self._the_order()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ LIMIT_S = 60
 
 
 class Shards(IterableDataset[int]):
-    """The shard of worker `w` of all has ``sizes[w]`` items."""
+    """The shard of worker `w` of all has ``sizes[w]`` items; raises in the last if negative."""
 
     def __init__(self, sizes: list[int], rank: int) -> None:
         self.sizes = sizes
@@ -32,16 +34,20 @@ class Shards(IterableDataset[int]):
     def __iter__(self) -> Iterator[int]:
         info = get_worker_info()
         worker = 0 if info is None else info.id
-        return iter(range(self.sizes[2 * self.rank + worker % 2]))
+        size = self.sizes[2 * self.rank + worker % 2]
+        for item in range(abs(size)):
+            if item == -size - 1:
+                raise KeyError("broken shard")
+            yield item
 
 
 def train(rank: int, port: int, kind: str) -> dict[str, Any]:
     """What one rank sees, in its own process."""
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    sizes = [9, 7, 0, 0] if kind == "empty" else [9, 7, 4, 2]
+    sizes = {"empty": [9, 7, 0, 0], "raises": [9, 7, 4, -2]}.get(kind, [9, 7, 4, 2])
     loader = SwiftLoader(
         Shards, {"sizes": sizes, "rank": rank}, nb_consumer=2, worker_per_consumer=2,
-        equal_steps=True, timeout=20, validate=False,
+        equal_steps=True, timeout=3 if kind == "stays" else 20, validate=False,
     )  # fmt: skip
     steps, states = [], []
     with loader:
@@ -53,6 +59,10 @@ def train(rank: int, port: int, kind: str) -> dict[str, Any]:
                 states.append(state["delivered"] + len(state["ahead"]))
                 if kind == "dies" and rank == 1 and count == 2:
                     os._exit(0)
+                if kind == "stays" and rank == 1 and count == 2:
+                    time.sleep(8)  # a training step longer than the timeout
+                if kind == "leaves" and rank == 1 and count == 2:
+                    return {}
                 if kind == "breaks" and epoch == 0 and count == 3:
                     break
             steps.append(count)
@@ -89,8 +99,17 @@ def test_ranks_with_uneven_shards_take_equal_steps(kind: str, steps: list[int]) 
 
 
 @pytest.mark.timeout(90)
-def test_a_rank_that_dies_is_an_error_on_the_other() -> None:
-    assert "lost another rank" in on_two_ranks("dies")[0]["error"]
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("dies", "lost another rank"),
+        ("stays", "lost another rank"),
+        ("leaves", "not at the same batch|lost another rank"),
+        ("raises", "rank 1: KeyError: 'broken shard'|lost another rank"),
+    ],
+)
+def test_a_rank_that_does_not_come_is_an_error_on_the_other(kind: str, says: str) -> None:
+    assert re.search(says, on_two_ranks(kind)[0]["error"])
 
 
 def test_a_map_style_dataset_has_equal_steps_already() -> None:

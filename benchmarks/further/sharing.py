@@ -251,7 +251,7 @@ def _costs(workload: Workload, is_quick: bool, window_s: float) -> list[Figure]:
             for count in (1, 2, 4, 8)
         },
         is_quick,
-        fresh.call,
+        partial(fresh.call, timeout_s=_LIMIT_S),
     )
     made = {
         name: [answer["cpu_s_per_batch_made"] for answer in answers]
@@ -314,9 +314,11 @@ def _pair(
             for who in (OURS, other)
         },
         is_quick,
-        fresh.call,
+        partial(fresh.call, timeout_s=_LIMIT_S),
     )
-    ours, theirs = ([answer[key] for answer in rounds.answers[who]] for who in (OURS, other))
+    # A peer that fails in a later round has its earlier ones.
+    both = zip(*(rounds.answers[who] for who in (OURS, other)), strict=False)
+    ours, theirs = zip(*((a[key], b[key]) for a, b in both), strict=True)
     unit = key.replace("_per_", "/").replace("_", " ")
     return Figure(
         "sharing",

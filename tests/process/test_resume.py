@@ -124,6 +124,13 @@ def test_state_at_the_end_of_an_epoch_is_that_of_the_next_beginning() -> None:
         assert at_the_last_batch["delivered"] == 0
 
 
+def test_state_at_a_batch_is_not_told_of_batches_out_of_order() -> None:
+    with loader_of(in_order=False) as loader:
+        take(iter(loader), 2)
+        with pytest.raises(ClosedError, match="in_order=False, only state_dict"):
+            loader.state_at(0, 2)
+
+
 def test_state_after_a_break_keeps_the_rest_of_the_epoch(undisturbed: list[Any]) -> None:
     with loader_of() as loader:
         for count, _ in enumerate(loader, 1):

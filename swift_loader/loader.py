@@ -110,8 +110,8 @@ class SwiftLoader:
         Batches in the plan's order; otherwise the first that is ready, within the epoch.
     timeout, on_timeout:
         Seconds without a batch after which an error names the worker, the sample and its stack;
-        None waits for ever. ``on_timeout="restart"`` replaces the worker instead. `start()` waits for
-        the first dataset as long as its constructor takes: reading an index may take an hour.
+        None waits for ever. ``on_timeout="restart"`` replaces the worker instead. `start()` waits
+        as long as the dataset's constructor takes: reading an index may take an hour.
     worker_init_fn:
         Called in each worker with its number, before the dataset is built.
     threads_per_worker:

@@ -95,3 +95,10 @@ def test_accelerate_takes_the_loader_as_it_is(tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="needs Hugging Face accelerate")
     output = run_example(tmp_path, "accelerate_digits.py", "--short")
     assert "epoch 8:" in output
+
+
+def test_ray_train_gives_each_training_worker_its_share(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs Ray")
+    pytest.importorskip("ray.train", reason="needs ray[train]", exc_type=ImportError)
+    output = run_example(tmp_path, "ray_train.py", "--short")
+    assert "24 steps a rank" in output

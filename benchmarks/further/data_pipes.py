@@ -1,8 +1,13 @@
 """Data pipe graphs on two workers: beside torchdata's DataLoader2, and torch's DataLoader.
 
 The same graph for all three, of pipes that torch itself has (`parse_csv` is torchdata's, and ours).
-torchdata is measured where a release that still has ``dataloader2`` is installed (up to 0.9). The
-first epoch, which starts the processes, is not in the figures.
+torchdata is measured where a release that still has ``dataloader2`` is found, which is up to 0.9;
+the table of rates wants a later one, so put it into a folder of its own and that on `PYTHONPATH`::
+
+    pip install --target td09 --no-deps torchdata==0.9.0
+    PYTHONPATH=td09 python -m benchmarks --only data-pipes
+
+The first epoch, which starts the processes, is not in the figures.
 """
 
 from __future__ import annotations

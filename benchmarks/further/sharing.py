@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import secrets
 import socket
 import tempfile
@@ -133,6 +134,8 @@ def share(
     produce, consume = _SIDES[contestant]
     port = str(_free_ports()) if contestant == TENSORSOCKET else secrets.token_hex(4)
     producer = None
+    if contestant == TENSORSOCKET:
+        _limit_memory(nb_consumer)
     if produce is not None:
         producer = _FORK.Process(target=produce, args=(workload, port, nb_consumer))
         producer.start()
@@ -200,6 +203,12 @@ def _all_cpu_s(pid: int | None = None) -> float:
     return total
 
 
+def _limit_memory(nb_consumer: int) -> None:
+    """Of the processes to come: what outruns its consumers must not take the whole machine."""
+    most_bytes = psutil.virtual_memory().available // (nb_consumer + 2)
+    resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+
+
 def _free_ports() -> int:
     """The first of four TCP ports in a row that nobody listens on."""
     while True:
@@ -229,10 +238,10 @@ def run(is_quick: bool, out: Path) -> list[Figure]:
         if find_spec("tensorsocket") is not None:
             for name in ("image-u8", "tokens"):
                 for nb_consumer in (1, 4):
-                    figures.append(
-                        _beside_tensorsocket(workloads[name], nb_consumer, is_quick, window_s)
+                    figures += _beside_tensorsocket(
+                        workloads[name], nb_consumer, is_quick, window_s
                     )
-        figures.append(_beside_separate(workloads["jpeg"], is_quick, 2 * window_s))
+        figures += _beside_separate(workloads["jpeg"], is_quick, 2 * window_s)
     return figures
 
 
@@ -283,11 +292,11 @@ def _costs(workload: Workload, is_quick: bool, window_s: float) -> list[Figure]:
 
 def _beside_tensorsocket(
     workload: Workload, nb_consumer: int, is_quick: bool, window_s: float
-) -> Figure:
+) -> list[Figure]:
     return _pair(workload, nb_consumer, TENSORSOCKET, "batches_per_s", 20.0, is_quick, window_s)
 
 
-def _beside_separate(workload: Workload, is_quick: bool, window_s: float) -> Figure:
+def _beside_separate(workload: Workload, is_quick: bool, window_s: float) -> list[Figure]:
     return _pair(workload, 4, SEPARATE, "samples_per_cpu_s", 3.5, is_quick, window_s)
 
 
@@ -299,7 +308,7 @@ def _pair(
     bar: float,
     is_quick: bool,
     window_s: float,
-) -> Figure:
+) -> list[Figure]:
     rounds = measure_in_turn(
         f"sharing {workload.name}, {nb_consumer} consumers",
         {
@@ -317,10 +326,12 @@ def _pair(
         partial(fresh.call, timeout_s=_LIMIT_S),
     )
     # A peer that fails in a later round has its earlier ones.
-    both = zip(*(rounds.answers[who] for who in (OURS, other)), strict=False)
+    both = list(zip(*(rounds.answers.get(who, []) for who in (OURS, other)), strict=False))
+    if not both:
+        return []
     ours, theirs = zip(*((a[key], b[key]) for a, b in both), strict=True)
     unit = key.replace("_per_", "/").replace("_", " ")
-    return Figure(
+    figure = Figure(
         "sharing",
         f"{workload.name}, {nb_consumer} consumer{'s' * (nb_consumer > 1)}: {unit} over {other}",
         ratios(ours, theirs),
@@ -329,6 +340,7 @@ def _pair(
         ours=f"{spread(ours).median:,.1f}",
         theirs=f"{spread(theirs).median:,.1f}",
     )
+    return [figure]
 
 
 if __name__ == "__main__":

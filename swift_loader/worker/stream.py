@@ -83,6 +83,7 @@ class StreamMaker:
         self._epoch = -1
         self._next_batch = 0
         self._position = 0
+        self._ended = False  # the shard: its dataset may be at the beginning again
 
     def make(self, order: Make, plan: Plan, consumer: int, slots: WrittenSlots) -> Made:
         """Fill the slot that `order` names. Raises `MakeError`, or `EndOfShard`."""
@@ -145,7 +146,7 @@ class StreamMaker:
             self._dataset, _ = build_dataset(self._recipe)
         self._used = True
         dataset = self._dataset
-        self._next_batch, self._position = 0, 0
+        self._next_batch, self._position, self._ended = 0, 0, False
         if hasattr(dataset, "set_epoch"):
             dataset.set_epoch(epoch)
         seed = plan.batch_seed(epoch, 0, 0)
@@ -153,9 +154,10 @@ class StreamMaker:
         torch_worker._worker_info = info
         shards_itself = isinstance(dataset, IterDataPipe) and self._shard_graph(dataset, seed)
         if saved:
-            self._next_batch, self._position, state = pickle.loads(saved)
+            self._next_batch, self._position, self._ended, state = pickle.loads(saved)
             dataset.load_state_dict(state)
-        self._items = self._shard(iter(dataset), info, shards_itself)
+        items = iter(()) if self._ended else iter(dataset)
+        self._items = self._shard(items, info, shards_itself)
         self._epoch = epoch
 
     def _shard(
@@ -186,6 +188,7 @@ class StreamMaker:
             try:
                 samples.append(next(self._items))
             except StopIteration:
+                self._ended = True
                 break
             except Exception as error:
                 if self._recipe.on_error == "raise":
@@ -206,4 +209,5 @@ class StreamMaker:
         """Where the stream stands after this batch, if the dataset can tell."""
         if not hasattr(self._dataset, "load_state_dict"):
             return b""
-        return pickle.dumps((self._next_batch, self._position, self._dataset.state_dict()), 5)
+        state = self._dataset.state_dict()
+        return pickle.dumps((self._next_batch, self._position, self._ended, state), 5)

@@ -151,7 +151,7 @@ def test_killed_workers_cost_no_item() -> None:
 
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("dataset", [Draws, WithState])
-@pytest.mark.parametrize("taken", [0, 1, 7, 20])
+@pytest.mark.parametrize("taken", [0, 1, 7, 20, 23])  # 23: one of two shards has ended
 def test_resumed_stream_goes_on_with_exactly_the_rest(
     dataset: Any, taken: int, in_order: bool
 ) -> None:

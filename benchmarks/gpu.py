@@ -33,8 +33,8 @@ from benchmarks.workloads import Workload
 NB_WORKER = 8
 _RESIDENT = "batch on the device"
 _STEP_BAR = 1.05
-_NB_WARM_STEPS = 20
-_KEEP_UP = 1.5  # a step takes this many times what the loader needs for a batch
+_NB_WARM_STEPS = 100  # until every slot is there and pinned
+_KEEP_UP = 2.0  # a step takes this many times what the loader needs for a batch
 _WORKLOAD = Workload("image-f32", Images, 64, {"dtype": "float32"})
 
 
@@ -122,7 +122,7 @@ def step_s(contestant: str, nb_block: int, nb_step: int) -> dict[str, float]:
 def batch_s(nb_batch: int) -> float:
     """Mean seconds in which the loader puts a batch on the device when nothing else is done."""
     batches = _our_batches()
-    for _ in islice(batches, 2 * NB_WORKER):
+    for _ in islice(batches, _NB_WARM_STEPS):
         pass
     torch.cuda.synchronize()
     start_s = perf_counter()
@@ -191,13 +191,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write ``gpu.json`` into ``--out``."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
     chosen = parser.parse_args(arguments)
     if not fresh.call(torch.cuda.is_available):
         print("There is no GPU that torch can use here: nothing was measured.")
         return
     chosen.out.mkdir(parents=True, exist_ok=True)
-    nb_step, nb_rounds = (50, 2) if chosen.quick else (200, 5)
+    nb_step, nb_rounds = (50, 2) if chosen.quick else (200, chosen.rounds)
 
     checked = fresh.call(wrong_elements, nb_batch=200 if chosen.quick else 1000)
     print(f"copies: {checked['nb_wrong']:,} wrong of {checked['nb_element']:,} elements")

@@ -394,6 +394,16 @@ class SwiftLoader:
         self._hand_on = on_map
         return True
 
+    def start_alone(self, device: torch.device) -> bool:
+        """Start as the only consumer, if nobody has: for `swift_loader.sharing`.
+
+        False, and nothing is changed, where it was started or is one of several consumers.
+        """
+        if self._run.started or self._config.nb_consumer > 1:
+            return False
+        self.start(0, device)
+        return True
+
     # ---- iterating
 
     def __iter__(self) -> Iterator[Any]:
@@ -619,6 +629,17 @@ def _device(device: torch.device | str | None) -> torch.device | None:
     if device is None:
         return None
     try:
-        return torch.device(device)
+        found = torch.device(device)
     except (RuntimeError, TypeError):
         refuse("device", device, "give a torch.device, or a string such as 'cuda:0'")
+    if found.type != "cuda":
+        return found
+    count = torch.cuda.device_count()
+    if not count:
+        refuse("device", device, "torch finds no CUDA device in this process; see torch.cuda")
+    index: int | None = found.index  # torch's types say that it is always there
+    if index is None:  # the thread that copies has a current device of its own
+        return torch.device("cuda", torch.cuda.current_device())
+    if index >= count:
+        refuse("device", device, f"there are {count} CUDA devices; see CUDA_VISIBLE_DEVICES")
+    return found

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class Target:
         if self.hand_on is not None:
             return self.hand_on
         if self.device is not None and self.device.type == "cuda":
-            return pin_mapping
+            return partial(pin_mapping, self.device)
         return None
 
 

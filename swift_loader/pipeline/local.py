@@ -279,7 +279,6 @@ class LocalLink:
 
     def close(self) -> None:
         self._over = True
-        self._slots.close()
         self._process.channel.close()
 
     def wait_closed(self, deadline_s: float) -> None:

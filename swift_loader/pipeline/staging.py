@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import mmap
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,9 +28,12 @@ import torch
 from swift_loader.errors import ClosedError
 from swift_loader.pipeline.item import Item
 from swift_loader.pipeline.schedule import EpochPart
+from swift_loader.transport.memory import Mapping as MappedMemory
 from swift_loader.transport.messages import Number
 
 __all__ = ["Source", "Staged", "Stager", "move", "pin_mapping"]
+
+_PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
 class Source(Protocol):
@@ -57,11 +60,10 @@ def move(batch: Any, device: torch.device) -> Any:
     Mappings, sequences, namedtuples and dataclasses keep their type; all else stays as it is.
     """
     if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=True)
+        # Elsewhere than on CUDA nobody would know when the slot has been read.
+        return batch.to(device, non_blocking=device.type == "cuda")
     if isinstance(batch, np.ndarray):
-        if batch.dtype.kind not in "biufc":
-            return batch
-        return torch.from_numpy(batch).to(device, non_blocking=True)
+        return batch if batch.dtype.kind not in "biufc" else move(torch.from_numpy(batch), device)
     if hasattr(batch, "to") and callable(batch.to) and not isinstance(batch, type):
         return batch.to(device)  # TensorDict and the like know how
     if isinstance(batch, Mapping):
@@ -79,16 +81,19 @@ def move(batch: Any, device: torch.device) -> Any:
     return batch
 
 
-def pin_mapping(mapping: mmap.mmap, _fd: int) -> Callable[[], None]:
-    """Page-lock a slot's mapping for CUDA, once; returns how to undo it.
+def pin_mapping(device: torch.device, mapping: MappedMemory, _fd: int) -> None:
+    """Page-lock a slot's mapping for CUDA, once, for as long as it is mapped.
 
     Where the driver refuses (the limit of locked memory), copies are slower and still right.
     """
     address = np.frombuffer(mapping, np.uint8).ctypes.data
     cudart: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    if int(cudart.cudaHostRegister(address, len(mapping), 0)) != 0:
-        return lambda: None
-    return lambda: cudart.cudaHostUnregister(address)
+    with torch.cuda.device(device):  # or each rank would open a context on the first device
+        if int(cudart.cudaHostRegister(address, len(mapping), _PORTABLE)) == 0:
+            mapping.before_unmap = partial(cudart.cudaHostUnregister, address)
+            return
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device=device)  # takes the error, or this thread's next kernel would
 
 
 class Stager:
@@ -227,15 +232,34 @@ class Stager:
 
 def _record_stream(batch: Any, stream: torch.cuda.Stream) -> None:
     """The allocator must not hand the memory out before `stream` is done with it."""
-    if isinstance(batch, torch.Tensor):
-        if batch.is_cuda:
-            batch.record_stream(stream)
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
-            _record_stream(value, stream)
-    elif isinstance(batch, (list, tuple)):
-        for value in batch:
-            _record_stream(value, stream)
-    elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        for field in dataclasses.fields(batch):
-            _record_stream(getattr(batch, field.name), stream)
+    todo = [batch]
+    seen: set[int] = set()  # objects may refer to each other
+    while todo:
+        part = todo.pop()
+        if isinstance(part, torch.Tensor):
+            for dense in _dense_parts(part):
+                if dense.is_cuda:
+                    dense.record_stream(stream)
+        elif id(part) not in seen:
+            seen.add(id(part))
+            if isinstance(part, Mapping):
+                todo += part.values()
+            elif isinstance(part, (list, tuple)):
+                todo += part
+            elif hasattr(part, "record_stream"):  # a graph of PyTorch Geometric, for one
+                part.record_stream(stream)
+            elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+                todo += (getattr(part, field.name) for field in dataclasses.fields(part))
+            elif callable(getattr(part, "to", None)) and hasattr(part, "__dict__"):
+                todo += vars(part).values()  # a batch of the user's own class
+
+
+def _dense_parts(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+    """The tensors that hold a sparse one's memory; a dense one is its own."""
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,)

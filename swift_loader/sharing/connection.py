@@ -69,9 +69,12 @@ def _freed(ref: _LeaseRef) -> None:
 class Connection:
     """See the module's text. Raises `ChannelClosedError` where the producer is gone."""
 
-    def __init__(self, channel: Channel, hello: Hello, max_kept: int) -> None:
+    def __init__(
+        self, channel: Channel, hello: Hello, max_kept: int, *, copy_on_device: bool
+    ) -> None:
         self._channel = channel
         self._max_kept = max_kept
+        self._copy_on_device = copy_on_device
         self._queue: deque[Message] = deque()
         self._regions: dict[int, PrivateRegion | DeviceRegion] = {}
         self._pages = PageTable()
@@ -112,7 +115,10 @@ class Connection:
                 self._regions[message.region] = PrivateRegion(channel.take_fd(), message.nbytes)
 
     def open(self, batch: Batch) -> Any:
-        """The batch itself, in memory that is the caller's own to write to."""
+        """The batch itself, in memory that is the caller's own to write to.
+
+        Views of the device's memory are not (`copy_on_device`).
+        """
         self._nb_taken += 1
         if not batch.lease:
             return decode(batch.skeleton, _NOTHING.copy())
@@ -122,8 +128,10 @@ class Connection:
         copied = self._held >= self._max_kept
         self._held += 1
         if isinstance(region, DeviceRegion):
-            opened, holder = region.open(batch.skeleton, copied=copied)
+            copied = copied or self._copy_on_device
+            opened, holder = region.open(batch.skeleton, batch.used_bytes, copied=copied)
             self._hold(holder, lease)
+            del holder  # where the batch was copied, nothing else holds the slot
             return opened
         base = region.view(batch.used_bytes)
         if copied:

@@ -55,7 +55,8 @@ class TensorConsumer(Iterator[Any]):
 
     Tensors and arrays lie in the producer's memory, mapped copy-on-write: they are writable, what
     is written is private to this process, and costs it the pages that it touches. A batch may be
-    kept for any time; past `max_kept` of them, batches are copied out.
+    kept for any time; past `max_kept` of them, batches are copied out. On a device, where nothing
+    is copied on write, each batch is copied there once (`copy_on_device`).
 
     Parameters
     ----------
@@ -80,6 +81,10 @@ class TensorConsumer(Iterator[Any]):
         For the producer's log and table. Default: the script's name.
     max_kept:
         Batches that may be held without being copied.
+    copy_on_device:
+        Where the producer shares on a CUDA device: copy each batch within the device's memory, on
+        the current stream, so that it is private. False: tensors are views of what all consumers
+        see, which nobody may write to.
 
     Raises
     ------
@@ -108,6 +113,7 @@ class TensorConsumer(Iterator[Any]):
         reconnect: float | None = None,
         name: str | None = None,
         max_kept: int = 16,
+        copy_on_device: bool = True,
     ) -> None:
         _check(batch_size, late, max_kept)
         self._address = Address(port)
@@ -118,6 +124,7 @@ class TensorConsumer(Iterator[Any]):
         self._reconnect_s = reconnect
         self._name = name or os.path.basename(sys.argv[0] or "python")
         self._max_kept = max_kept
+        self._copy_on_device = copy_on_device
         self._identity = ""  # of the producer
         self._begins: EpochBegins | None = None  # the epoch at hand, or the one that follows
         self._position: Position | None = None  # of the batch that comes next
@@ -134,7 +141,9 @@ class TensorConsumer(Iterator[Any]):
     def _connect(self, hello: Hello, wait_s: float) -> None:
         channel = self._address.connect(wait_s)
         try:
-            self._connection = Connection(channel, hello, self._max_kept)
+            self._connection = Connection(
+                channel, hello, self._max_kept, copy_on_device=self._copy_on_device
+            )
         except ChannelClosedError:
             channel.close()
             raise ProducerGoneError(f"the producer at {self._address} ends just now") from None

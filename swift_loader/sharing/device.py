@@ -78,11 +78,11 @@ class DeviceRegion:
         rebuild, arguments = pickle.loads(region.export)
         self._memory: Tensor = rebuild(*arguments)
 
-    def open(self, skeleton: bytes, *, copied: bool) -> tuple[Any, Any]:
+    def open(self, skeleton: bytes, used_bytes: int, *, copied: bool) -> tuple[Any, Any]:
         """``(batch, holder)``: the holder lives as long as any tensor over the slot."""
         holder = _Held()
         if copied:
-            base = self._memory.clone()
+            base = self._memory[:used_bytes].clone()
         else:
             holder.memory = self._memory
             holder.__cuda_array_interface__ = {

@@ -92,7 +92,8 @@ class TensorProducer:
     producer_batch_size:
         Accepted and without meaning: every consumer cuts the stream into its own batches.
     device:
-        Move batches to this CUDA device, once for all, and share them there.
+        Move batches to this CUDA device, once for all, and share them there. A `SwiftLoader` that
+        was not started is started with it.
     rubber_band_bytes:
         Most bytes that the band may hold (default 256 MiB).
     lag_timeout:
@@ -159,6 +160,8 @@ class TensorProducer:
         target = None if device is None else torch.device(device)
         if target is not None and target.type != "cpu":
             put: Callable[[Any], SharedBatch] = DeviceSlots(target, self._regions).put
+            if pack_fn is None and isinstance(loader, SwiftLoader):
+                loader.start_alone(target)  # from pinned slots, ahead of us
         else:
             slots = OwnSlots(self._regions)
             if pack_fn is None and isinstance(loader, SwiftLoader):

@@ -10,13 +10,12 @@ lease (`base`), and so does every consumer's list of leases. When the last goes,
 
 from __future__ import annotations
 
-import mmap
 import os
 import sys
-import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from swift_loader.batch.arena import Arena, SlotTooSmall
 from swift_loader.batch.codec import encode
 from swift_loader.sharing.messages import Region
+from swift_loader.transport.memory import Mapping
 from swift_loader.transport.slots import LeasedSlots, WrittenSlots
 
 __all__ = ["OwnSlots", "RegionTable", "SharedBatch", "SharedRegion"]
@@ -76,14 +76,13 @@ class RegionTable:
         self._count += 1
         return self._count
 
-    def on_map(self, mapping: mmap.mmap, fd: int) -> Callable[[], None]:
+    def on_map(self, mapping: Mapping, fd: int) -> None:
         """`LeasedSlots` has mapped a region. It is ours until the mapping is gone."""
         self._collect()
         address = np.frombuffer(mapping, np.uint8).ctypes.data
         message = Region(self.next_number(), len(mapping))
         self._by_address[address] = SharedRegion(message.region, lambda: message, os.dup(fd))
-        weakref.finalize(mapping, self._gone.append, address).atexit = False
-        return lambda: None
+        mapping.before_unmap = partial(self._gone.append, address)
 
     def find(self, base: NDArray[np.uint8]) -> SharedRegion | None:
         """The region whose first byte is that of `base`."""

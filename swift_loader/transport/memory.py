@@ -10,8 +10,9 @@ import mmap
 import os
 import secrets
 import sys
+from collections.abc import Callable
 
-__all__ = ["create_region", "map_private", "map_shared", "round_up"]
+__all__ = ["Mapping", "create_region", "map_private", "map_shared", "round_up"]
 
 _PAGE_BYTES = mmap.PAGESIZE
 
@@ -35,7 +36,17 @@ def create_region(nbytes: int, label: str) -> int:
     return fd
 
 
-def map_shared(fd: int, nbytes: int, *, populate: bool = False) -> mmap.mmap:
+class Mapping(mmap.mmap):
+    """Mapped memory. `before_unmap` is called when nothing uses it any more, before it goes."""
+
+    before_unmap: Callable[[], object] | None = None
+
+    def __del__(self) -> None:
+        if self.before_unmap is not None:
+            self.before_unmap()
+
+
+def map_shared(fd: int, nbytes: int, *, populate: bool = False) -> Mapping:
     """A writable mapping that all processes see; `populate` pays for the page faults at once."""
     flags = mmap.MAP_SHARED
     if populate and sys.platform == "linux":
@@ -43,16 +54,16 @@ def map_shared(fd: int, nbytes: int, *, populate: bool = False) -> mmap.mmap:
     return _map(fd, nbytes, flags)
 
 
-def map_private(fd: int, nbytes: int) -> mmap.mmap:
+def map_private(fd: int, nbytes: int) -> Mapping:
     """A copy-on-write mapping: shared until this process writes, then its own page."""
     return _map(fd, nbytes, mmap.MAP_PRIVATE)
 
 
-def _map(fd: int, nbytes: int, flags: int) -> mmap.mmap:
+def _map(fd: int, nbytes: int, flags: int) -> Mapping:
     prot = mmap.PROT_READ | mmap.PROT_WRITE
     if sys.version_info >= (3, 13):  # before, a mapping holds a descriptor of its own
-        return mmap.mmap(fd, nbytes, flags=flags, prot=prot, trackfd=False)
-    return mmap.mmap(fd, nbytes, flags=flags, prot=prot)
+        return Mapping(fd, nbytes, flags=flags, prot=prot, trackfd=False)
+    return Mapping(fd, nbytes, flags=flags, prot=prot)
 
 
 if sys.platform == "linux":

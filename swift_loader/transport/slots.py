@@ -11,7 +11,6 @@ on a deque: that is all that happens at an arbitrary moment in an arbitrary thre
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 import weakref
@@ -23,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swift_loader.batch.arena import Arena
-from swift_loader.transport.memory import create_region, map_shared, round_up
+from swift_loader.transport.memory import Mapping, create_region, map_shared, round_up
 
 __all__ = ["LeasedSlots", "OnMap", "WrittenSlots"]
 
-OnMap = Callable[[mmap.mmap, int], Callable[[], None]]
+OnMap = Callable[[Mapping, int], None]
 
 _SLACK = 8  # a new slot is an eighth larger than needed: variable batches settle soon
 _SMALLEST_BYTES = 1 << 16
@@ -98,16 +97,15 @@ class LeasedSlots:
 
     `max_kept` bounds the slots that delivered batches may pin at once; a batch past it is copied
     out, so that keeping every batch works and shared memory stays bounded. `on_map` is told of
-    every new mapping and its descriptor (to be duplicated where it is wanted for longer), and
-    returns how to undo what it did. Any thread may call.
+    every new mapping and its descriptor (to be duplicated where it is wanted for longer). Any
+    thread may call.
     """
 
     def __init__(self, max_kept: int, on_map: OnMap | None = None) -> None:
         self._max_kept = max_kept
         self._on_map = on_map
-        self._undo: dict[int, Callable[[], None]] = {}
         self._lock = threading.Lock()
-        self._mappings: dict[int, mmap.mmap] = {}
+        self._mappings: dict[int, Mapping] = {}
         self._free: list[int] = []  # a stack: the slot released last is warm in the cache
         self._count = 0
         self._leases: dict[int, _LeaseRef] = {}
@@ -132,9 +130,7 @@ class LeasedSlots:
         try:
             mapping = map_shared(fd, nbytes, populate=True)
             if self._on_map is not None:
-                if slot in self._undo:
-                    self._undo[slot]()
-                self._undo[slot] = self._on_map(mapping, fd)
+                self._on_map(mapping, fd)
         finally:
             os.close(fd)
         self._mappings[slot] = mapping
@@ -157,11 +153,6 @@ class LeasedSlots:
         copy: NDArray[np.uint8] = view.copy()
         self.give_back(slot)
         return copy
-
-    def close(self) -> None:
-        """No batch will come any more; those that are leased stay valid."""
-        while self._undo:
-            self._undo.popitem()[1]()
 
     @property
     def mapped_bytes(self) -> int:

@@ -8,22 +8,26 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
 from typing import Any
 
 import torch
 
 from swift_loader.sharing import TensorConsumer, TensorProducer
 
-_FORK = multiprocessing.get_context("fork")
 WAIT_S = 60.0
 
 
 class Party:
     """A process that runs ``function(*arguments)``; it may report with `say` on the way."""
 
+    context: BaseContext = multiprocessing.get_context("fork")
+
     def __init__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        self._ours, theirs = _FORK.Pipe()
-        self.process = _FORK.Process(target=_run, args=(theirs, function, arguments, named))
+        self._ours, theirs = self.context.Pipe()
+        self.process = self.context.Process(  # type: ignore[attr-defined]
+            target=_run, args=(theirs, function, arguments, named)
+        )
         self.process.start()
         theirs.close()
 

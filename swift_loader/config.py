@@ -33,6 +33,7 @@ __all__ = [
 FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumers would disagree
 _MAX_SEED = 2**63 - 1
 _A_DAY_S = 86400.0
+_LEAST_QUEUE = 10
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Config:
     tail: Literal["balanced", "drop", "pad"]
     in_order: bool
     data_queue_size: int
+    queue_grows: bool  # with the workers that an endpoint turns out to have
     message_queue_size: int
     max_buffer_size: int
     max_nb_batch_on_device: int
@@ -77,7 +79,11 @@ class Config:
             if auto
             else _integer(options, "worker_per_consumer", 0 if nb_remote else 1)
         )
-        queue = _integer(options, "data_queue_size", 1)
+        grows = options["data_queue_size"] is None
+        if grows:  # one to make and one to go on with, for each
+            queue = max(_LEAST_QUEUE, 2 * (workers + nb_remote))
+        else:
+            queue = _integer(options, "data_queue_size", 1)
         nearby = options["nearby_shuffle"]
         buffer = options["max_buffer_size"]
         bad = options["max_bad_samples"]
@@ -94,6 +100,7 @@ class Config:
             tail=_choice(options, "tail", "balanced", "drop", "pad"),
             in_order=_flag(options, "in_order"),
             data_queue_size=queue,
+            queue_grows=grows,
             message_queue_size=_integer(options, "message_queue_size", 1),
             max_buffer_size=max(2, queue // (workers + nb_remote))
             if buffer is None

@@ -74,7 +74,8 @@ class SwiftLoader:
         `torch.distributed` is initialised; else 0. Never the clock. Also `seed_number`,
         `seed_numer`.
     data_queue_size:
-        Batches made and not yet consumed, over all workers of a consumer.
+        Batches made and not yet consumed, over all workers of a consumer. Default: 10, or twice
+        the workers (also of endpoints) where that is more, so that all have something to do.
     message_queue_size:
         Batch numbers outstanding at one worker, at most.
     max_buffer_size:
@@ -169,7 +170,7 @@ class SwiftLoader:
         seed: int | None = None,
         seed_number: int | None = None,
         seed_numer: int | None = None,
-        data_queue_size: int = 10,
+        data_queue_size: int | None = None,
         message_queue_size: int = 10,
         max_buffer_size: int | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,

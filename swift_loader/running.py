@@ -131,6 +131,7 @@ class Run:
         pipeline = self._pipeline = Pipeline(
             PipelineOptions(
                 config.data_queue_size,
+                config.queue_grows,
                 config.message_queue_size,
                 config.max_buffer_size,
                 config.in_order,

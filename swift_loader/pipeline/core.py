@@ -62,6 +62,7 @@ class PipelineOptions:
     """The options that matter from here on; see the loader for what they mean."""
 
     data_queue_size: int
+    queue_grows: bool
     message_queue_size: int
     max_buffer_size: int
     in_order: bool
@@ -129,7 +130,9 @@ class Pipeline:
         self._logger = logger
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
-        self._dispatch = Dispatch(options.data_queue_size, options.message_queue_size)
+        self._dispatch = Dispatch(
+            options.data_queue_size, options.message_queue_size, grows=options.queue_grows
+        )
         self._delivery: Delivery[Item] = Delivery(options.in_order)
         self._supervisor = Supervisor(options.max_worker_restarts, options.max_bad_samples)
         self._numbers: Numbers | None = None

@@ -1,9 +1,9 @@
 """Which worker makes which batch number. Pure: no I/O, no clock, no threads.
 
 Numbers are given out in order, lowest first, as long as there are credits: at most
-`data_queue_size` batches are made and not yet consumed. A worker that dies gives its numbers back,
-and they are the first to be given out again; so the order of delivery never depends on who made
-what.
+`data_queue_size` batches are made and not yet consumed; where it `grows`, twice as many as there
+turn out to be workers, if that is more. A worker that dies gives its numbers back, and they are the
+first to be given out again; so the order of delivery never depends on who made what.
 
 A worker is not loaded with numbers to the brim: what lies in its inbox behind a slow sample can't
 be made by anybody else. It gets as many as cover about `_AHEAD_S` of its own pace, at least two
@@ -53,8 +53,11 @@ class _Worker:
 class Dispatch:
     """The books of one consumer's batch numbers."""
 
-    def __init__(self, data_queue_size: int, message_queue_size: int) -> None:
+    def __init__(
+        self, data_queue_size: int, message_queue_size: int, *, grows: bool = False
+    ) -> None:
         self._credits = data_queue_size
+        self._grows = grows
         self._limit = message_queue_size
         self._worth_sending = max(1, data_queue_size // 2)
         self._workers: dict[int, _Worker] = {}
@@ -71,6 +74,9 @@ class Dispatch:
         """A worker that takes orders from now on."""
         state = self._workers[worker] = _Worker(capacity, round_trip_s)
         state.depth = self._depth(state)
+        if self._grows:
+            self._credits = max(self._credits, 2 * sum(w.capacity for w in self._workers.values()))
+            self._worth_sending = max(1, self._credits // 2)
 
     def remove_worker(self, worker: int) -> list[Order]:
         """The worker is gone; its wanted numbers will be given out again. Returns its orders."""

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from swift_loader.equal_steps import EqualSteps, Word
+from swift_loader.equal_steps import EqualSteps
 from swift_loader.errors import ClosedError
+from swift_loader.exchange import Word
 from swift_loader.pipeline.core import Pipeline
 from swift_loader.pipeline.delivery import Taken
 from swift_loader.pipeline.item import Item
@@ -96,13 +97,18 @@ class EpochIterator(Iterator[Any]):
         if item.made is not None and item.made.state:
             standing.streams[item.worker] = item.made.state
         self._count(number, item, depth, to_device_s, began_s)
-        if self._equal_steps is not None and self._depth:
+        if self._equal_steps is not None and self._next_is_ready:
             self._offer(self._equal_steps)
         return batch
 
     @property
     def _depth(self) -> int:
         return self._pipeline.depth if self._stager is None else self._stager.depth
+
+    @property
+    def _next_is_ready(self) -> bool:
+        """Whether `_next` would not wait."""
+        return self._pipeline.next_is_ready if self._stager is None else self._stager.depth > 0
 
     def _next(self) -> _Ready | None:
         """What this consumer has next, None at the end of its shards."""

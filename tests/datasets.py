@@ -32,6 +32,15 @@ class Numbers:
         return torch.full((self.width,), float(i)), i
 
 
+class Mute(Numbers):
+    """Sends what it prints elsewhere, as some libraries do that are chatty."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+
+
 class Uneven(Numbers):
     """Some samples take longer, so that workers overtake each other."""
 

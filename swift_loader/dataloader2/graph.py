@@ -23,6 +23,7 @@ from swift_loader.dataloader2.random import SeedGenerator
 __all__ = [
     "DataPipe",
     "DataPipeGraph",
+    "answer_torch_at_once",
     "clone",
     "deserialize_datapipe",
     "find_dps",
@@ -222,6 +223,17 @@ def with_single_hooks(datapipe: DataPipe) -> DataPipe:
                     method = method.__wrapped__
                     setattr(cls, name, method)
     return datapipe
+
+
+def answer_torch_at_once(datapipe: DataPipe) -> None:
+    """Say of each pipe whether it is the branch of a fork, which torch asks before every item.
+
+    Of a pipe that doesn't say, it finds out by `IterDataPipe.__getattr__` and an exception: half of
+    what a worker spends on an item that costs nothing.
+    """
+    for dp in list_dps(traverse_dps(datapipe)):
+        if isinstance(dp, IterDataPipe) and not hasattr(dp, "_is_child_datapipe"):
+            vars(dp)["_is_child_datapipe"] = False
 
 
 def _is_hook(method: Any) -> bool:

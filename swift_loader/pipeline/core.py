@@ -279,6 +279,12 @@ class Pipeline:
         """Batches that are ready."""
         return len(self._delivery)
 
+    @property
+    def next_is_ready(self) -> bool:
+        """Whether `next` has a batch, or the end, at once."""
+        with self._lock:
+            return self._delivery.has_next() or not self._delivery.left
+
     def _wait_for(self, get: Callable[[], T | None], timeout_s: float | None) -> T:
         """Wait for the workers' messages until `get`, called under the lock, gives something.
 

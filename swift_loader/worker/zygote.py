@@ -187,7 +187,8 @@ class _Zygote:
         self._wake_read.close()
         self._wake_write.close()
         for child in self._children.values():
-            os.close(child.stderr_fd)
+            if child.stderr_fd >= 0:  # it ended, and is not reaped yet
+                os.close(child.stderr_fd)
         self._children.clear()
 
     def _on_wake(self) -> None:

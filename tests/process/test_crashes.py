@@ -66,6 +66,19 @@ def test_worker_killed_while_it_writes_a_batch_costs_no_sample() -> None:
         assert seen == list(range(24))
 
 
+def test_worker_is_replaced_whatever_the_others_did_to_their_stderr() -> None:
+    with SwiftLoader(
+        datasets.Mute, {"n": 200}, batch_size=2, worker_per_consumer=2, validate=False
+    ) as loader:
+        seen = []
+        for k, batch in enumerate(loader):
+            seen += indices_of(batch)
+            if k in (20, 50):
+                workers_of(loader)[k == 50].kill()
+        assert seen == list(range(200))
+        assert loader.stats().restarts == 2
+
+
 def test_every_worker_killed_at_once_is_replaced() -> None:
     with SwiftLoader(
         datasets.Numbers, {"n": 90}, batch_size=2, worker_per_consumer=3, shuffle=True

@@ -17,6 +17,7 @@ from swift_loader.batch.seeding import seed_generators
 from swift_loader.batch.shipping import unpack
 from swift_loader.dataloader2.graph import (
     DataPipe,
+    answer_torch_at_once,
     list_dps,
     replace_dp,
     set_datapipes_seed,
@@ -109,6 +110,7 @@ def _dispatcher(parts: DispatcherParts, channel: Channel, progress: Progress) ->
         pipes = list_dps(traverse_dps(parts.datapipe))
         set_datapipes_seed(pipes, epoch.seed_generator, distributed_shared=True)
         seed_generators(epoch.seed_generator.generate_shared_seed())
+        answer_torch_at_once(parts.datapipe)
         return iter(parts.datapipe)
 
     clients = [lines[worker] for worker in range(parts.nb_worker)]
@@ -145,6 +147,7 @@ def _worker(
             current[0] = parts.reset_fn(current[0], info, epoch.seed_generator)
         if dispatched is not None:
             dispatched.begin(epoch.epoch)
+        answer_torch_at_once(current[0])
         return iter(current[0])
 
     return Server(channel, [channel], begin, progress, early)

@@ -27,7 +27,7 @@ from swift_loader.worker.maker import Progress, store
 __all__ = ["DispatcherGone", "EpochOver", "Server"]
 
 # A chunk is sent when it is full or when making it took this long.
-_CHUNK_S = 0.004
+_CHUNK_S = 0.006
 _NO_TIMES = StageTimes(0.0, 0.0, 0.0)
 
 

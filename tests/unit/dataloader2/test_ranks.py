@@ -152,7 +152,7 @@ def test_a_rank_that_raises_raises_everywhere() -> None:
     assert isinstance(own, KeyError)
     assert "bad item" in str(own)
     assert isinstance(other, PeerFailedError)
-    assert "Rank 1: KeyError" in str(other)
+    assert "rank 1: KeyError" in str(other)
 
 
 def test_a_rank_that_is_killed_is_an_error_on_the_others() -> None:
@@ -312,5 +312,5 @@ def test_what_happens_in_a_worker_of_one_rank_raises_everywhere() -> None:
     others, own = run_ranks(2, fails_in_a_worker)
     assert [type(error) for error in own] == [LookupError, WorkerDiedError]
     assert [type(error) for error in others] == [PeerFailedError, PeerFailedError]
-    assert "Rank 1: LookupError" in str(others[0])
-    assert "Rank 1: WorkerDiedError" in str(others[1])
+    assert "rank 1: LookupError" in str(others[0])
+    assert "rank 1: WorkerDiedError" in str(others[1])

@@ -68,14 +68,16 @@ def test_worker_killed_while_it_writes_a_batch_costs_no_sample() -> None:
 
 def test_worker_is_replaced_whatever_the_others_did_to_their_stderr() -> None:
     with SwiftLoader(
-        datasets.Mute, {"n": 200}, batch_size=2, worker_per_consumer=2, validate=False
+        datasets.Mute, {"n": 2000}, batch_size=2, worker_per_consumer=2, validate=False
     ) as loader:
+        loader.start(0)
+        first, second = workers_of(loader)
         seen = []
         for k, batch in enumerate(loader):
             seen += indices_of(batch)
             if k in (20, 50):
-                workers_of(loader)[k == 50].kill()
-        assert seen == list(range(200))
+                (first if k == 20 else second).kill()
+        assert seen == list(range(2000))
         assert loader.stats().restarts == 2
 
 

@@ -74,8 +74,9 @@ class SwiftLoader:
         `torch.distributed` is initialised; else 0. Never the clock. Also `seed_number`,
         `seed_numer`.
     data_queue_size:
-        Batches made and not yet consumed, over all workers of a consumer. Default: 10, or twice
-        the workers (also of endpoints) where that is more, so that all have something to do.
+        Batches made and not yet consumed, over all workers of a consumer. Default: 10; or twice the
+        workers (also of endpoints) where that is more, so that all have something to do; or, up
+        to 40, as many as lie in 32 MB.
     message_queue_size:
         Batch numbers outstanding at one worker, at most.
     max_buffer_size:

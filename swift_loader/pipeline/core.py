@@ -348,7 +348,7 @@ class Pipeline:
     def _on_made(self, link: Link, made: MadeBatch, item: Item, todo: _Todo) -> None:
         times = made.times
         busy_s = times.fetch_s + times.collate_s + times.encode_s
-        number = self._dispatch.answered(link.worker, made.ticket, busy_s)
+        number = self._dispatch.answered(link.worker, made.ticket, busy_s, made.parcel.nbytes)
         self._early[link.worker] += item.early
         if self._crew.scaling is not None:
             self._crew.scaling.made(busy_s)

@@ -1,9 +1,11 @@
 """Which worker makes which batch number. Pure: no I/O, no clock, no threads.
 
 Numbers are given out in order, lowest first, as long as there are credits: at most
-`data_queue_size` batches are made and not yet consumed; where it `grows`, twice as many as there
-turn out to be workers, if that is more. A worker that dies gives its numbers back, and they are the
-first to be given out again; so the order of delivery never depends on who made what.
+`data_queue_size` batches are made and not yet consumed. Where it `grows`, there are at least twice
+as many as there turn out to be workers, and as many as lie in `_QUEUE_BYTES`, up to
+`_LONGEST_QUEUE`: ten small batches are made in less time than a process is kept from its core by
+another one. A worker that dies gives its numbers back, and they are the first to be given out
+again; so the order of delivery never depends on who made what.
 
 A worker is not loaded with numbers to the brim: what lies in its inbox behind a slow sample can't
 be made by anybody else. It gets as many as cover about `_AHEAD_S` of its own pace, at least two
@@ -31,6 +33,8 @@ __all__ = ["Dispatch", "Order"]
 
 _AHEAD_S = 0.004
 _PACE_WEIGHT = 0.2
+_QUEUE_BYTES = 32 << 20
+_LONGEST_QUEUE = 40
 
 
 class Order(NamedTuple):
@@ -74,9 +78,12 @@ class Dispatch:
         """A worker that takes orders from now on."""
         state = self._workers[worker] = _Worker(capacity, round_trip_s)
         state.depth = self._depth(state)
-        if self._grows:
-            self._credits = max(self._credits, 2 * sum(w.capacity for w in self._workers.values()))
-            self._worth_sending = max(1, self._credits // 2)
+        self._grow(2 * sum(w.capacity for w in self._workers.values()))
+
+    def _grow(self, credits: int) -> None:
+        if self._grows and credits > self._credits:
+            self._credits = credits
+            self._worth_sending = credits // 2
 
     def remove_worker(self, worker: int) -> list[Order]:
         """The worker is gone; its wanted numbers will be given out again. Returns its orders."""
@@ -180,7 +187,9 @@ class Dispatch:
         state = self._workers.get(worker)
         return state is not None and len(state.tickets) < state.depth
 
-    def answered(self, worker: int, ticket: int, busy_s: float | None = None) -> Number | None:
+    def answered(
+        self, worker: int, ticket: int, busy_s: float | None = None, nbytes: int | None = None
+    ) -> Number | None:
         """A worker answered. Returns the number, or None when nobody wants it (any more)."""
         order = self._orders.pop(ticket, None)
         if order is None:
@@ -191,6 +200,8 @@ class Dispatch:
             old = state.pace_s
             state.pace_s = busy_s if old is None else old + _PACE_WEIGHT * (busy_s - old)
             state.depth = self._depth(state)
+        if nbytes is not None and self._credits < _LONGEST_QUEUE:
+            self._grow(min(_LONGEST_QUEUE, _QUEUE_BYTES // max(1, nbytes)))
         if ticket in self._stale:
             self._stale.discard(ticket)
             return None

@@ -51,3 +51,28 @@ def test_numbers_of_a_dead_worker_are_the_first_to_be_given_out_again() -> None:
     lost = [order.number.k for order in books.remove_worker(0)]
     books.add_worker(2)
     assert [order.number.k for order in books.orders()] == lost
+
+
+@pytest.mark.parametrize(("nbytes", "longest"), [(0, 40), (1000, 40), (1 << 20, 32), (9 << 20, 10)])
+def test_the_queue_is_longer_where_batches_are_small(nbytes: int, longest: int) -> None:
+    books = dispatch(10, grows=True)
+    books.add_worker(0, capacity=1)
+    books.add_worker(1, capacity=1)
+    held = books.orders()
+    most = 0
+    for _ in range(200):
+        order = held.pop(0)
+        books.answered(order.worker, order.ticket, 1e-5, nbytes)  # nothing is consumed
+        held += books.orders()
+        most += 1
+        if not held:
+            break
+    assert most == longest
+
+
+def test_a_queue_that_was_asked_for_does_not_grow_with_small_batches() -> None:
+    books = dispatch(3)
+    books.add_worker(0)
+    for order in books.orders():
+        books.answered(order.worker, order.ticket, 1e-5, 8)
+    assert len(books.orders()) == 1  # the worker was given two of three

@@ -68,7 +68,7 @@ def _take(batches: Iterator[Any], device: Device, window_s: float) -> int:
 
 
 @contextmanager
-def _serving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def serving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", *arguments],
         stdout=subprocess.PIPE,
@@ -82,7 +82,7 @@ def _serving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
-def _said(process: subprocess.Popen[str]) -> str:
+def said(process: subprocess.Popen[str]) -> str:
     """The ``host:port`` that our own server prints when it is ready."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
@@ -109,8 +109,8 @@ def endpoint(workload: Workload, window_s: float, key: str | None) -> dict[str, 
     secured = ["--key", key] if key else []
     serve = ("swift_loader.cli", "serve", "--workers", str(_NB_WORKER), *secured)
     with (
-        _serving(*serve) as server,
-        batches(workload, 0, remote_workers=[f"tcp://{_said(server)}"], remote_key=key) as stream,
+        serving(*serve) as server,
+        batches(workload, 0, remote_workers=[f"tcp://{said(server)}"], remote_key=key) as stream,
     ):
         return batches_per_s(stream, window_s)
 
@@ -168,7 +168,7 @@ def rpcdataloader(workload: Workload, window_s: float) -> dict[str, float]:
         with socket.create_server(("127.0.0.1", 0)) as free:
             ports.append(str(free.getsockname()[1]))
     launch = ("rpcdataloader.launch", "--host", "127.0.0.1", "--port")
-    with _serving(*launch, ports[0]), _serving(*launch, ports[1]):
+    with serving(*launch, ports[0]), serving(*launch, ports[1]):
         for port in ports:
             _await_port(port)
         workers = [f"127.0.0.1:{port}" for port in ports]

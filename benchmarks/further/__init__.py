@@ -18,4 +18,5 @@ MODULES = {
     "scaling": "scaling",
     "sharing": "sharing",
     "data-pipes": "data_pipes",
+    "latency-hiding": "latency_hiding",
 }

@@ -10,8 +10,8 @@ again; so the order of delivery never depends on who made what.
 A worker is not loaded with numbers to the brim: what lies in its inbox behind a slow sample can't
 be made by anybody else. It gets as many as cover about `_AHEAD_S` of its own pace, at least two
 (one to make, one to go on with) and at most `message_queue_size`. `capacity` makes that many more
-of a link behind which several workers stand (an endpoint), and what an order spends on the way to
-it and back is covered besides.
+of a link behind which several workers stand (an endpoint). What can be made while an order and its
+batch are on their way is covered besides, and the queue grows by as much.
 
 A batch of a stream can be made by one worker only: with `worker_of`, its number is parked until
 that worker has room, and does not hold up those of others.
@@ -35,6 +35,7 @@ _AHEAD_S = 0.004
 _PACE_WEIGHT = 0.2
 _QUEUE_BYTES = 32 << 20
 _LONGEST_QUEUE = 40
+_MOST_ON_THE_WAY = 128  # a worker: small batches over a long line
 
 
 class Order(NamedTuple):
@@ -80,10 +81,14 @@ class Dispatch:
         state.depth = self._depth(state)
         self._grow(2 * sum(w.capacity for w in self._workers.values()))
 
+    def _grow_for_lines(self) -> None:
+        on_the_way = sum(_on_the_way(w) * w.capacity for w in self._workers.values())
+        self._grow(2 * sum(w.capacity for w in self._workers.values()) + on_the_way)
+
     def _grow(self, credits: int) -> None:
         if self._grows and credits > self._credits:
             self._credits = credits
-            self._worth_sending = credits // 2
+            self._worth_sending = min(credits, _LONGEST_QUEUE) // 2
 
     def remove_worker(self, worker: int) -> list[Order]:
         """The worker is gone; its wanted numbers will be given out again. Returns its orders."""
@@ -200,6 +205,8 @@ class Dispatch:
             old = state.pace_s
             state.pace_s = busy_s if old is None else old + _PACE_WEIGHT * (busy_s - old)
             state.depth = self._depth(state)
+            if state.round_trip_s:
+                self._grow_for_lines()
         if nbytes is not None and self._credits < _LONGEST_QUEUE:
             self._grow(min(_LONGEST_QUEUE, _QUEUE_BYTES // max(1, nbytes)))
         if ticket in self._stale:
@@ -235,8 +242,14 @@ class Dispatch:
         return best
 
     def _depth(self, state: _Worker) -> int:
-        if state.pace_s is None:
-            ahead = 2
-        else:
-            ahead = 1 + int((_AHEAD_S + state.round_trip_s) / (state.pace_s + 1e-6))
-        return min(self._limit, max(2, ahead)) * state.capacity
+        in_hand = 2
+        if state.pace_s is not None:
+            in_hand = max(2, 1 + int(_AHEAD_S / (state.pace_s + 1e-6)))
+        return (min(self._limit, in_hand) + _on_the_way(state)) * state.capacity
+
+
+def _on_the_way(state: _Worker) -> int:
+    """Batches that a worker makes while an order goes to it, and its batch comes back."""
+    if state.pace_s is None:
+        return 0
+    return min(_MOST_ON_THE_WAY, int(state.round_trip_s / (state.pace_s + 1e-6)))

@@ -147,13 +147,15 @@ def test_a_hundred_consumers_killed_at_random_moments_disturb_nobody(party: Any,
 
     def victims(seed: int) -> None:
         draw = random.Random(seed)
-        for _ in range(100):
+        while True:  # at least a hundred: one each time that the producer waits for it
             pid = os.fork()
             if pid == 0:
-                consumer = TensorConsumer(port, late="now")
-                kept = [next(consumer) for _ in range(draw.randrange(1, 12))]
-                kept[0][0].fill_(-1)
-                os.kill(os.getpid(), signal.SIGKILL)
+                try:
+                    consumer = TensorConsumer(port, late="now", connect_timeout=1.0)
+                    kept = [next(consumer) for _ in range(draw.randrange(1, 12))]
+                    kept[0][0].fill_(-1)
+                finally:
+                    os.kill(os.getpid(), signal.SIGKILL)
             os.waitpid(pid, 0)
 
     producer = party(serve)

@@ -76,3 +76,12 @@ def test_a_queue_that_was_asked_for_does_not_grow_with_small_batches() -> None:
     for order in books.orders():
         books.answered(order.worker, order.ticket, 1e-5, 8)
     assert len(books.orders()) == 1  # the worker was given two of three
+
+
+def test_a_long_line_to_an_endpoint_is_filled() -> None:
+    books = dispatch(10, grows=True)
+    books.add_worker(0, capacity=2, round_trip_s=0.040)
+    first = books.orders()
+    books.answered(0, first[0].ticket, 0.002, 9 << 20)
+    books.orders()
+    assert len(books.outstanding()) >= 2 * 20  # what two workers make in 40 ms

@@ -53,7 +53,7 @@ def running(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         for left in family(process.pid):
             left.kill()
-        process.communicate()
+        print(process.communicate()[1])  # for the report of a test that failed
 
 
 def environment() -> dict[str, str]:

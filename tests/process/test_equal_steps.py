@@ -21,7 +21,7 @@ from swift_loader import SwiftLoader
 from swift_loader.errors import ConfigError, EqualStepsError
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 60
+LIMIT_S = 110
 
 
 class Shards(IterableDataset[int]):
@@ -41,16 +41,31 @@ class Shards(IterableDataset[int]):
             yield item
 
 
-def train(rank: int, port: int, kind: str) -> dict[str, Any]:
-    """What one rank sees, in its own process."""
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+def loader_of(rank: int, kind: str) -> SwiftLoader:
     sizes = {"empty": [9, 7, 0, 0], "raises": [9, 7, 4, -2]}.get(kind, [9, 7, 4, 2])
-    loader = SwiftLoader(
+    return SwiftLoader(
         Shards, {"sizes": sizes, "rank": rank}, nb_consumer=2, worker_per_consumer=2,
         equal_steps=True, timeout=3 if kind == "stays" else 20, validate=False,
+        in_order=kind != "unordered",
     )  # fmt: skip
+
+
+def train(rank: int, kind: str) -> dict[str, Any]:
+    """What one rank sees, in its own process."""
+    state: Any = None
+    if kind == "resumed":
+        with loader_of(rank, kind) as loader:
+            iterator = iter(loader)
+            for _ in range(2):
+                next(iterator)
+            state = loader.state_dict()
+            del iterator
     steps, states = [], []
-    with loader:
+    with loader_of(rank, kind) as loader:
+        if state is not None:
+            loader.load_state_dict(state)
+        if kind == "staged":
+            loader.start(rank, to_device=lambda batch, device: batch)
         for epoch in range(3):
             count = 0
             for _ in loader:
@@ -70,35 +85,42 @@ def train(rank: int, port: int, kind: str) -> dict[str, Any]:
     return {"steps": steps, "states": states, "end": [end["epoch"], end["delivered"]]}
 
 
-def on_two_ranks(kind: str) -> list[dict[str, Any]]:
+def on_two_ranks(*kinds: str) -> list[list[dict[str, Any]]]:
+    """What each rank says of each kind of training, one after the other."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "tests.process.test_equal_steps", str(port), kind]
+    command = [sys.executable, "-m", "tests.process.test_equal_steps", str(port)]
     ranks = [
-        subprocess.Popen([*command, str(rank)], cwd=ROOT, stdout=subprocess.PIPE)
+        subprocess.Popen([*command, str(rank), *kinds], cwd=ROOT, stdout=subprocess.PIPE)
         for rank in range(2)
     ]
     try:
-        return [json.loads(rank.communicate(timeout=LIMIT_S)[0] or "{}") for rank in ranks]
+        return [json.loads(rank.communicate(timeout=LIMIT_S)[0] or "[]") for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize(
-    ("kind", "steps"), [("uneven", [6, 6, 6]), ("empty", [0, 0, 0]), ("breaks", [3, 6, 6])]
+    "wanted",
+    [
+        {"uneven": [6, 6, 6], "empty": [0, 0, 0], "breaks": [3, 6, 6]},
+        {"staged": [6, 6, 6], "unordered": [6, 6, 6], "resumed": [4, 6, 6]},
+    ],
+    ids=" ".join,
 )
-def test_ranks_with_uneven_shards_take_equal_steps(kind: str, steps: list[int]) -> None:
-    for rank in on_two_ranks(kind):
-        assert rank["steps"] == steps
-        assert rank["states"] == [k + 1 for count in steps for k in range(count)]
-        assert rank["end"] == [3, 0]
+def test_ranks_with_uneven_shards_take_equal_steps(wanted: dict[str, list[int]]) -> None:
+    for rank in on_two_ranks(*wanted):
+        for said, (kind, steps) in zip(rank, wanted.items(), strict=True):
+            first = 2 if kind == "resumed" else 0
+            counts = [range(first, first + steps[0]), *map(range, steps[1:])]
+            assert said["steps"] == steps, kind
+            assert said["states"] == [k + 1 for count in counts for k in count], kind
+            assert said["end"] == [3, 0], kind
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
@@ -109,7 +131,7 @@ def test_ranks_with_uneven_shards_take_equal_steps(kind: str, steps: list[int]) 
     ],
 )
 def test_a_rank_that_does_not_come_is_an_error_on_the_other(kind: str, says: str) -> None:
-    assert re.search(says, on_two_ranks(kind)[0]["error"])
+    assert re.search(says, on_two_ranks(kind)[0][0]["error"])
 
 
 def test_a_map_style_dataset_has_equal_steps_already() -> None:
@@ -132,8 +154,12 @@ def test_one_consumer_needs_nobody_to_agree_with() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        said = train(int(sys.argv[3]), int(sys.argv[1]), sys.argv[2])
-    except EqualStepsError as error:
-        said = {"error": str(error)}
+    place = f"tcp://127.0.0.1:{sys.argv[1]}"
+    dist.init_process_group("gloo", init_method=place, rank=int(sys.argv[2]), world_size=2)
+    said = []
+    for kind in sys.argv[3:]:
+        try:
+            said.append(train(int(sys.argv[2]), kind))
+        except EqualStepsError as error:
+            said.append({"error": str(error)})
     print(json.dumps(said))

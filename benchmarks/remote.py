@@ -69,6 +69,7 @@ def _take(batches: Iterator[Any], device: Device, window_s: float) -> int:
 
 @contextmanager
 def serving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python module that runs, with these arguments, until the block is left."""
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", *arguments],
         stdout=subprocess.PIPE,

@@ -79,11 +79,10 @@ class Dispatch:
         """A worker that takes orders from now on."""
         state = self._workers[worker] = _Worker(capacity, round_trip_s)
         state.depth = self._depth(state)
-        self._grow(2 * sum(w.capacity for w in self._workers.values()))
+        self._grow_for_workers()
 
-    def _grow_for_lines(self) -> None:
-        on_the_way = sum(_on_the_way(w) * w.capacity for w in self._workers.values())
-        self._grow(2 * sum(w.capacity for w in self._workers.values()) + on_the_way)
+    def _grow_for_workers(self) -> None:
+        self._grow(sum((2 + _on_the_way(w)) * w.capacity for w in self._workers.values()))
 
     def _grow(self, credits: int) -> None:
         if self._grows and credits > self._credits:
@@ -206,7 +205,7 @@ class Dispatch:
             state.pace_s = busy_s if old is None else old + _PACE_WEIGHT * (busy_s - old)
             state.depth = self._depth(state)
             if state.round_trip_s:
-                self._grow_for_lines()
+                self._grow_for_workers()
         if nbytes is not None and self._credits < _LONGEST_QUEUE:
             self._grow(min(_LONGEST_QUEUE, _QUEUE_BYTES // max(1, nbytes)))
         if ticket in self._stale:

@@ -45,7 +45,9 @@ def test_worker_that_dies_in_getitem_costs_no_sample(
 
 
 def test_idle_worker_that_is_killed_costs_no_sample() -> None:
-    with SwiftLoader(datasets.Numbers, {"n": 100}, batch_size=5, worker_per_consumer=2) as loader:
+    with SwiftLoader(
+        datasets.Numbers, {"n": 100}, batch_size=5, worker_per_consumer=2, data_queue_size=4
+    ) as loader:
         iterator = iter(loader)
         got = [i for _ in range(3) for i in indices_of(next(iterator))]
         for process in workers_of(loader):
@@ -83,7 +85,12 @@ def test_worker_is_replaced_whatever_the_others_did_to_their_stderr() -> None:
 
 def test_every_worker_killed_at_once_is_replaced() -> None:
     with SwiftLoader(
-        datasets.Numbers, {"n": 90}, batch_size=2, worker_per_consumer=3, shuffle=True
+        datasets.Numbers,
+        {"n": 90},
+        batch_size=2,
+        worker_per_consumer=3,
+        data_queue_size=10,
+        shuffle=True,
     ) as loader:
         plan = plan_of(loader)
         seen = []
@@ -101,6 +108,7 @@ def test_batch_that_kills_two_workers_is_an_error_that_names_it(tmp_path: Path) 
         {"n": 40, "at": 13, "how": "exit", "folder": tmp_path, "always": True},
         batch_size=4,
         worker_per_consumer=2,
+        data_queue_size=4,  # so that only this epoch's batch of sample 13 is ever made
         validate=False,
     ) as loader:
         with pytest.raises(WorkerDiedError) as caught:

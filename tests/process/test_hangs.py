@@ -22,6 +22,7 @@ def test_timeout_names_worker_sample_and_stack(in_order: bool, tmp_path: Path) -
         {"n": 40, "at": 9, "folder": tmp_path, "always": True},
         batch_size=4,
         worker_per_consumer=2,
+        data_queue_size=4,
         timeout=1.0,
         in_order=in_order,
         validate=False,

@@ -144,7 +144,12 @@ loader.start(0)
 
 
 def test_other_consumers_are_untouched_by_a_workers_death() -> None:
-    options: dict[str, Any] = {"batch_size": 3, "nb_consumer": 2, "shuffle": True}
+    options: dict[str, Any] = {
+        "batch_size": 3,
+        "nb_consumer": 2,
+        "data_queue_size": 4,  # so that there is something left to make at each death
+        "shuffle": True,
+    }
     with (
         SwiftLoader(datasets.Numbers, {"n": 240}, **options) as one,
         SwiftLoader(datasets.Numbers, {"n": 240}, **options) as other,

@@ -115,6 +115,7 @@ def test_killed_worker_changes_nothing() -> None:
         {"n": 200},
         batch_size=3,
         worker_per_consumer=2,
+        data_queue_size=10,
         sampler=random_sampler(200),
     ) as loader:
         iterator = iter(loader)

@@ -139,7 +139,9 @@ def test_early_break_is_followed_by_a_whole_epoch(in_order: bool, staged: bool) 
 def test_killed_workers_cost_no_item() -> None:
     with SwiftLoader(Draws, {"n": 300}, batch_size=3, worker_per_consumer=2) as loader:
         undisturbed = [batch[1].tolist() for batch in loader]
-    with SwiftLoader(Draws, {"n": 300}, batch_size=3, worker_per_consumer=2) as loader:
+    with SwiftLoader(
+        Draws, {"n": 300}, batch_size=3, worker_per_consumer=2, data_queue_size=10
+    ) as loader:
         disturbed = []
         for k, batch in enumerate(loader):
             disturbed.append(batch[1].tolist())

@@ -61,6 +61,7 @@ def test_batch_that_kills_two_workers_is_an_error_that_names_it(tmp_path: Path) 
         datasets.Dies,
         {"n": 40, "at": 13, "how": "exit", "folder": tmp_path, "always": True},
         batch_size=4,
+        data_queue_size=4,  # so that only this epoch's batch of sample 13 is ever made
         validate=False,
         worker_per_consumer=0,
         remote_workers=workers(),

@@ -4,22 +4,26 @@ needed, every sample exactly once.
 >>> from swift_loader import SwiftLoader
 """
 
-from swift_loader.batch.fetch import SKIP
-from swift_loader.errors import (
-    BatchError,
-    ClosedError,
-    ConfigError,
-    LoaderError,
-    PlanMismatchError,
-    ShippingError,
-    StateError,
-    TooManyBadSamplesError,
-    WorkerDiedError,
-    WorkerError,
-    WorkerTimeoutError,
-)
-from swift_loader.loader import SwiftLoader
-from swift_loader.transport.shared_list import SharedList
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from swift_loader.batch.fetch import SKIP
+    from swift_loader.errors import (
+        BatchError,
+        ClosedError,
+        ConfigError,
+        LoaderError,
+        PlanMismatchError,
+        ShippingError,
+        StateError,
+        TooManyBadSamplesError,
+        WorkerDiedError,
+        WorkerError,
+        WorkerTimeoutError,
+    )
+    from swift_loader.loader import SwiftLoader
+    from swift_loader.transport.shared_list import SharedList
 
 __all__ = [
     "SKIP",
@@ -37,3 +41,23 @@ __all__ = [
     "WorkerError",
     "WorkerTimeoutError",
 ]
+
+# Found when first asked for (PEP 562): the loader imports torch, which takes seconds, and the
+# commands and the endpoint's own process do without it.
+_MODULES = {
+    "SKIP": "swift_loader.batch.fetch",
+    "SharedList": "swift_loader.transport.shared_list",
+    "SwiftLoader": "swift_loader.loader",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES.get(name, "swift_loader.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -30,7 +30,7 @@ from swift_loader.telemetry.trace import TraceWriter, open_trace
 from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.slots import OnMap
 from swift_loader.worker.launch import Zygote
-from swift_loader.worker.recipe import Place
+from swift_loader.worker.place import Place
 
 __all__ = ["Run", "Target", "ship"]
 

@@ -50,9 +50,8 @@ from swift_loader.transport.messages import (
 )
 from swift_loader.transport.slots import LeasedSlots, OnMap
 from swift_loader.worker.launch import BATCH_WORKER, LaunchedWorker, Zygote
-from swift_loader.worker.process import STACK_SIGNAL
-from swift_loader.worker.recipe import Place
-from swift_loader.worker.zygote import Exited, Started
+from swift_loader.worker.place import Place
+from swift_loader.worker.zygote import STACK_SIGNAL, Exited, Started
 
 __all__ = ["LocalLink", "SlotParcel"]
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from swift_loader.errors import ConfigError
 from swift_loader.pipeline.link import Link
-from swift_loader.worker.recipe import Place
+from swift_loader.worker.place import Place
 
 __all__ = ["Job", "Source", "launchers_of", "sources_of"]
 

@@ -25,7 +25,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,6 +45,7 @@ from swift_loader.pipeline.link import (
 )
 from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
+from swift_loader.remote.address import Address
 from swift_loader.remote.frames import (
     CHUNK_BYTES,
     PROTOCOL,
@@ -65,20 +65,18 @@ from swift_loader.remote.frames import (
     pack,
     unpack,
 )
-from swift_loader.remote.keys import Keys
 from swift_loader.remote.payloads import map_whole
 from swift_loader.remote.versions import here
 from swift_loader.transport.messages import ErrorReport, Forget, Number, SetPlan
 from swift_loader.worker.faults import report
 
-__all__ = ["Address", "EndpointLink"]
+__all__ = ["EndpointLink", "sha256_of"]
 
 _RETRY_S = 0.1
 _LONGEST_RETRY_S = 2.0
 _LINGER_S = 0.5
 _STACK_WAIT_S = 3.0
 _BROKEN_HANDSHAKES = 3  # one may be an endpoint that ends just then
-_MOST_LOSSES = 10  # without a batch between them
 _LONGEST_ROUND_TRIP_S = 0.5
 _ALIGNED_BYTES = 8
 _EVENTS = (
@@ -90,43 +88,6 @@ _EVENTS = (
     | zmq.EVENT_CLOSED
     | zmq.EVENT_DISCONNECTED
 )
-
-
-@dataclass
-class Address:
-    """An endpoint as this process sees it, over all links to it.
-
-    `give_up_at_s`: when (by `time.monotonic`) it has been of no use for too long.
-    """
-
-    address: str
-    keys: Keys | None
-    timeout_s: float
-    give_up_at_s: float | None = None
-    losses: int = 0
-
-    def wanted(self) -> None:
-        """From now on it must be of use within `timeout_s`, unless that holds already."""
-        if self.give_up_at_s is None:
-            self.give_up_at_s = time.monotonic() + self.timeout_s
-
-    def lost(self) -> None:
-        """A connection was lost."""
-        self.losses += 1
-        self.wanted()
-
-    def answers(self) -> None:
-        """It takes orders."""
-        self.give_up_at_s = None
-
-    def useful(self) -> None:
-        """It has made a batch."""
-        self.losses = 0
-
-    def is_given_up(self) -> bool:
-        until_s = self.give_up_at_s
-        late = until_s is not None and time.monotonic() >= until_s
-        return late or self.losses > _MOST_LOSSES
 
 
 class FrameParcel:
@@ -368,18 +329,14 @@ class EndpointLink:
             self._read_messages(events)  # what it sent before counts
             if not self._over:
                 self._lose(f"the connection to {self.name} was lost", events)
-        elif self._address.is_given_up():
+        elif self._address.given_up():
             self._lose(f"{self.name} could not be reached: {self._trouble}", events)
 
     def _lose(self, story: str, events: list[Event]) -> None:
         self._over = True
         self._address.lost()
-        if self._address.is_given_up():
-            how_long = f"for remote_timeout={self._address.timeout_s:g} s"
-            if self._address.losses > _MOST_LOSSES:
-                how_long = f"in {_MOST_LOSSES} connections, one after the other"
-            story += f"; it was of no use {how_long}"
-            events.append(Gone(story, None, replace="never"))
+        if how_long := self._address.given_up():
+            events.append(Gone(f"{story}; it was of no use {how_long}", None, replace="never"))
         else:
             events.append(Gone(story, None, replace="uncounted"))
 

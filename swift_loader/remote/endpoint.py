@@ -51,7 +51,7 @@ from swift_loader.remote.session import Session, Worker
 from swift_loader.remote.shares import shares
 from swift_loader.remote.versions import here, what_differs
 from swift_loader.worker.launch import Zygote
-from swift_loader.worker.recipe import Place
+from swift_loader.worker.place import Place
 
 __all__ = ["Endpoint", "Options", "check_bind"]
 

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from swift_loader.batch.shipping import unpack
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import ErrorReport, Made, Make
-from swift_loader.transport.slots import WrittenSlots
+from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.faults import report
-from swift_loader.worker.maker import MakeError, Maker, Progress
-from swift_loader.worker.recipe import Place, Recipe, build_dataset
+from swift_loader.worker.maker import MakeError, Maker
+from swift_loader.worker.place import Place
+from swift_loader.worker.progress import Progress
+from swift_loader.worker.recipe import Recipe, build_dataset
 
 __all__ = ["RayWorker"]
 

@@ -41,7 +41,7 @@ from swift_loader.remote.frames import (
 )
 from swift_loader.remote.payloads import HeldPayload, Payloads
 from swift_loader.transport.messages import Forget, SetPlan
-from swift_loader.worker.recipe import Place
+from swift_loader.worker.place import Place
 
 __all__ = ["Session", "Worker"]
 

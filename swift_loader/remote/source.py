@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
-from swift_loader.errors import ConfigError
 from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.sources import Job
-from swift_loader.remote.client import Address, EndpointLink, sha256_of
+from swift_loader.remote.address import Address, check_address
+from swift_loader.remote.client import EndpointLink, sha256_of
 from swift_loader.remote.keys import Keys, load_keys
 
-__all__ = ["EndpointSource", "check_address", "open_source"]
+__all__ = ["EndpointSource", "open_source"]
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,3 @@ def open_source(address: str, key: str | os.PathLike[str] | None) -> EndpointSou
     """The endpoint at `address`; `key` names the key file. Raises `ConfigError`."""
     check_address(address)
     return EndpointSource(address, load_keys(key))
-
-
-def check_address(address: str) -> None:
-    """Raises `ConfigError` unless `address` is one to connect to."""
-    parts = urlsplit(address)
-    try:
-        good = (
-            parts.scheme == "tcp" and bool(parts.hostname) and bool(parts.port) and not parts.path
-        ) or (parts.scheme == "ipc" and bool(parts.netloc or parts.path))
-    except ValueError:  # a port out of range
-        good = False
-    if not good:
-        raise ConfigError(f"{address!r} is no address of an endpoint: give tcp://host:port")

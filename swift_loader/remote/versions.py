@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from importlib import metadata
 
 import numpy as np
-import torch
 
 __all__ = ["here", "what_differs"]
 
@@ -22,7 +21,9 @@ def here() -> dict[str, str]:
     """The versions in this process."""
     return {
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": metadata.version(
+            "torch"
+        ),  # importing it takes seconds, and an endpoint does without
         "numpy": np.__version__,
         "swift_loader": _own_version(),
         "byte order": sys.byteorder,

@@ -25,15 +25,15 @@ from swift_loader.pipeline.link import Crashed, Event, Gone, MadeBatch, NotMade,
 from swift_loader.pipeline.reader import Waiter
 from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
-from swift_loader.remote.client import Address, EndpointLink, sha256_of
+from swift_loader.remote.address import Address, check_address
+from swift_loader.remote.client import EndpointLink, sha256_of
 from swift_loader.remote.keys import load_keys
-from swift_loader.remote.source import check_address
 from swift_loader.rpcdataloader.calls import CALLS, Outcome, RRef, words_of
 from swift_loader.rpcdataloader.pinning import pinned
 from swift_loader.running import ship
 from swift_loader.transport.messages import Number
 from swift_loader.worker.faults import revive
-from swift_loader.worker.recipe import Place
+from swift_loader.worker.place import Place
 
 __all__ = ["address_of", "rpc_async"]
 

@@ -26,7 +26,8 @@ from swift_loader.batch.arena import Arena, SlotTooSmall
 from swift_loader.batch.codec import encode
 from swift_loader.sharing.messages import Region
 from swift_loader.transport.memory import Mapping
-from swift_loader.transport.slots import LeasedSlots, WrittenSlots
+from swift_loader.transport.slots import LeasedSlots
+from swift_loader.transport.written_slots import WrittenSlots
 
 __all__ = ["OwnSlots", "RegionTable", "SharedBatch", "SharedRegion"]
 

@@ -19,10 +19,9 @@ from swift_loader.errors import WorkerDiedError
 from swift_loader.transport.channel import Channel, ChannelClosedError, channel_pair
 from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.messages import KIND_OTHER
-from swift_loader.worker.maker import Progress
-from swift_loader.worker.process import Inherited
-from swift_loader.worker.recipe import Place
-from swift_loader.worker.zygote import QUIET_SIGNALS, Spawn
+from swift_loader.worker.place import Place
+from swift_loader.worker.progress import Progress
+from swift_loader.worker.zygote import QUIET_SIGNALS, Inherited, Spawn
 
 __all__ = ["BATCH_WORKER", "LaunchedWorker", "Zygote"]
 

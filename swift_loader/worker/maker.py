@@ -20,15 +20,14 @@ from swift_loader.batch.fetch import BadSampleError, Fetcher
 from swift_loader.batch.seeding import seed_generators
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import BadSample, ErrorReport, Made, Make, StageTimes
-from swift_loader.transport.slots import WrittenSlots
+from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.faults import report
+from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
 from swift_loader.worker.recipe import Recipe
 
-__all__ = ["COLLATING", "ENCODING", "IDLE", "MakeError", "Maker", "Progress", "put_batch", "store"]
+__all__ = ["MakeError", "Maker", "put_batch", "store"]
 
 _INLINE_SKELETON_BYTES = 1 << 14  # a longer one lies in the slot: sockets are small
-IDLE, FETCHING, COLLATING, ENCODING = range(4)
-STAGES = ("idle", "fetching", "collating", "encoding")
 
 
 class MakeError(Exception):
@@ -37,32 +36,6 @@ class MakeError(Exception):
     def __init__(self, fault: ErrorReport) -> None:
         super().__init__(fault.message)
         self.fault = fault
-
-
-class Progress:
-    """Where a worker is, in shared memory, so that it can be seen while it hangs.
-
-    Layout: int64 ticket, int64 sample index (-1: none), int64 stage (see `STAGES`).
-    """
-
-    NBYTES = 24
-
-    def __init__(self, buffer: memoryview) -> None:
-        self._cells = buffer[: self.NBYTES].cast("q")
-        #: item 0 takes the sample's index: a loop over samples writes it without a call
-        self.sample = self._cells[1:2]
-
-    def at_ticket(self, ticket: int) -> None:
-        cells = self._cells
-        cells[0], cells[1], cells[2] = ticket, -1, FETCHING
-
-    def at_stage(self, stage: int) -> None:
-        self._cells[2] = stage
-
-    def read(self) -> tuple[int, int, str]:
-        """``(ticket, sample index, stage)`` as of now."""
-        ticket, sample, stage = self._cells
-        return ticket, sample, STAGES[stage]
 
 
 class Maker:

@@ -19,7 +19,7 @@ import socket
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.random  # at once for all workers: numpy itself imports it when it is first used
@@ -45,31 +45,19 @@ from swift_loader.transport.messages import (
     pack,
     unpack,
 )
-from swift_loader.transport.slots import WrittenSlots
+from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.faults import report
-from swift_loader.worker.maker import MakeError, Maker, Progress
-from swift_loader.worker.recipe import Place, Recipe, build_dataset
+from swift_loader.worker.maker import MakeError, Maker
+from swift_loader.worker.place import Place
+from swift_loader.worker.progress import Progress
+from swift_loader.worker.recipe import Recipe, build_dataset
 from swift_loader.worker.stream import EndOfShard, StreamMaker
+from swift_loader.worker.zygote import STACK_SIGNAL, Inherited, Spawn
 
-if TYPE_CHECKING:
-    from swift_loader.worker.zygote import Spawn
-
-__all__ = ["STACK_SIGNAL", "Inherited", "announce", "enter", "leave", "main"]
-
-# Asks a worker for its Python stacks; a real-time signal, so that no dataset's own is taken.
-STACK_SIGNAL = signal.SIGRTMIN + 9 if sys.platform == "linux" else signal.SIGUSR2
+__all__ = ["announce", "enter", "leave", "main"]
 
 
 _LOOK_S = 0.001  # between looks for new messages while there are orders to work on
-
-
-class Inherited(NamedTuple):
-    """The descriptors that a worker is born with."""
-
-    channel: int
-    payload: int
-    progress: int
-    stack: int
 
 
 def main(spawn: Spawn, inherited: Inherited) -> None:

@@ -1,4 +1,4 @@
-"""What a worker is told at its birth: the user's things, and its place among all workers."""
+"""What a worker is told at its birth of the user's things; where it stands is its `Place`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from swift_loader.batch.fetch import OnError
-from swift_loader.telemetry.log import LogConfig
 
-__all__ = ["Place", "Recipe", "build_dataset", "given"]
+__all__ = ["Recipe", "build_dataset", "given"]
 
 
 @dataclass(frozen=True)
@@ -25,18 +24,6 @@ class Recipe:
     worker_init_fn: Callable[[int], None] | None
     on_error: OnError
     threads_per_worker: int
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where among all workers; small, differs from consumer to consumer."""
-
-    consumer_index: int
-    nb_consumer: int
-    worker_per_consumer: int
-    seed: int
-    log: LogConfig | None
-    affinity: tuple[tuple[int, ...], ...] = ()  # CPUs, dealt round the workers; empty: any
 
 
 def build_dataset(recipe: Recipe) -> tuple[Any, int | None]:

@@ -27,10 +27,12 @@ from swift_loader.batch.fetch import SKIP
 from swift_loader.batch.seeding import seed_generators
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import BadSample, Made, Make, StageTimes
-from swift_loader.transport.slots import WrittenSlots
+from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.faults import report
-from swift_loader.worker.maker import COLLATING, ENCODING, IDLE, MakeError, Progress, put_batch
-from swift_loader.worker.recipe import Place, Recipe, build_dataset
+from swift_loader.worker.maker import MakeError, put_batch
+from swift_loader.worker.place import Place
+from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
+from swift_loader.worker.recipe import Recipe, build_dataset
 
 __all__ = ["EndOfShard", "StreamMaker"]
 

@@ -29,24 +29,33 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.messages import KIND_OTHER
+from swift_loader.worker.place import Place
 
-if TYPE_CHECKING:
-    from swift_loader.worker.recipe import Place
-
-__all__ = ["QUIET_SIGNALS", "Exited", "Spawn", "Started", "main"]
+__all__ = ["QUIET_SIGNALS", "STACK_SIGNAL", "Exited", "Inherited", "Spawn", "Started", "main"]
 
 _TAIL_BYTES = 8192
 _PR_SET_PDEATHSIG = 1
 QUIET_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Asks a worker for its Python stacks; a real-time signal, so that no dataset's own is taken.
+STACK_SIGNAL = signal.SIGRTMIN + 9 if sys.platform == "linux" else signal.SIGUSR2
+
+
+class Inherited(NamedTuple):
+    """The descriptors that a worker is born with."""
+
+    channel: int
+    payload: int
+    progress: int
+    stack: int
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Fork a worker. Beside it travel the descriptors of `process.Inherited` and the sentinel.
+    """Fork a worker. Beside it travel the descriptors of `Inherited` and the sentinel.
 
     `module` is the kind of worker: its `main(spawn, inherited)` is the worker's whole life.
     """
@@ -146,10 +155,8 @@ class _Zygote:
             self._spawn(pickle.loads(payload))
 
     def _spawn(self, request: Spawn) -> None:
-        from swift_loader.worker import process
-
         run = importlib.import_module(request.module).main  # once for all workers of this kind
-        fds = [self._control.take_fd() for _ in process.Inherited._fields]
+        fds = [self._control.take_fd() for _ in Inherited._fields]
         sentinel_fd = self._control.take_fd()
         stderr_read, stderr_write = os.pipe()
         parent = os.getpid()
@@ -168,7 +175,7 @@ class _Zygote:
             os.dup2(stderr_write, 2)
             os.close(stderr_write)
             _die_with_parent(parent)
-            inherited = process.Inherited(*fds)
+            inherited = Inherited(*fds)
             raise _ForkedWorker(lambda: run(request, inherited))
         os.close(stderr_write)
         for fd in fds:

@@ -35,7 +35,7 @@ from swift_loader.dataloader2.split import (
 )
 from swift_loader.dataloader2.workers.crew import Crew, CrewPlan
 from swift_loader.dataloader2.workers.process import DispatcherParts, WorkerParts
-from swift_loader.worker.recipe import Place
+from swift_loader.worker.place import Place
 
 __all__ = ["MultiProcessingReadingService", "PrototypeMultiProcessingReadingService"]
 

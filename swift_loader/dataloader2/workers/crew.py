@@ -34,7 +34,7 @@ from swift_loader.pipeline.link import Event, Gone, Refused, Running, Up
 from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.worker.faults import revive
 from swift_loader.worker.launch import Zygote
-from swift_loader.worker.recipe import Place
+from swift_loader.worker.place import Place
 
 __all__ = ["Crew", "CrewPlan"]
 

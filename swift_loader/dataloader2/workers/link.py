@@ -15,7 +15,7 @@ from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.messages import Failed, Made, Skipped
 from swift_loader.transport.slots import LeasedSlots
 from swift_loader.worker.launch import Zygote
-from swift_loader.worker.recipe import Place
+from swift_loader.worker.place import Place
 
 __all__ = ["MAX_KEPT_CHUNKS", "DispatchPort", "PipeLink"]
 

@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import IterDataPipe
 
@@ -35,13 +35,10 @@ from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.memory import map_private
 from swift_loader.transport.messages import Ready, StartFailed
 from swift_loader.worker.faults import report, revive
-from swift_loader.worker.maker import Progress
+from swift_loader.worker.place import Place
 from swift_loader.worker.process import announce, enter, leave
-from swift_loader.worker.recipe import Place
-
-if TYPE_CHECKING:
-    from swift_loader.worker.process import Inherited
-    from swift_loader.worker.zygote import Spawn
+from swift_loader.worker.progress import Progress
+from swift_loader.worker.zygote import Inherited, Spawn
 
 __all__ = ["DispatcherParts", "WorkerParts", "main"]
 

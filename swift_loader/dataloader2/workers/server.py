@@ -20,9 +20,10 @@ from swift_loader.dataloader2.workers.dealer import Dealer
 from swift_loader.dataloader2.workers.wire import Begin, Give, hear, tell
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.messages import ErrorReport, Failed, Made, Skipped, StageTimes
-from swift_loader.transport.slots import WrittenSlots
+from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.faults import report
-from swift_loader.worker.maker import Progress, store
+from swift_loader.worker.maker import store
+from swift_loader.worker.progress import Progress
 
 __all__ = ["DispatcherGone", "EpochOver", "Server"]
 

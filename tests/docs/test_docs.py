@@ -10,6 +10,9 @@ import pytest
 
 from tests.docs.blocks import LIMIT_S, PAGES, ROOT, blocks_of, give_command, run
 
+# Of all loaders of a page: else each would import torch anew, one after the other.
+ONE_ZYGOTE = "from swift_loader.worker.launch import Zygote\nzygote = Zygote.acquire()\n"
+
 
 def test_every_fence_is_understood() -> None:
     for page in PAGES:
@@ -31,7 +34,7 @@ def test_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         elif block.language == "python":
             script.append(f"# {page.name}, line {block.line}\n{block.code}")
     if script:
-        (tmp_path / "page.py").write_text("\n".join(script))
+        (tmp_path / "page.py").write_text("\n".join([ONE_ZYGOTE, *script]))
         run([sys.executable, "page.py"], tmp_path, page.name)
     give_command(tmp_path)
     for block in blocks:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from swift_loader import SwiftLoader
 from swift_loader.integrations.lightning import for_trainer
+from swift_loader.worker.launch import Zygote
 from tests.datasets import Numbers  # each worker imports what its module imports
 
 NB_TRAIN, NB_VAL = 42, 11
@@ -108,5 +109,7 @@ def diary(folder: Path, name: str, rank: int = 0, what: str = "train") -> list[d
 
 if __name__ == "__main__":
     at = Path(sys.argv[1])
+    zygote = Zygote.acquire()  # for the loaders of both
     fit(at, "whole", devices=2, save="step")
     fit(at, "rest", devices=2, resume=at / "whole-step=4.ckpt")
+    zygote.release()

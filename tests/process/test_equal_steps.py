@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 from torch.utils.data import IterableDataset, get_worker_info
 
 from swift_loader import SwiftLoader
 from swift_loader.errors import ConfigError, EqualStepsError
+from swift_loader.worker.launch import Zygote
+from tests.ranks import run_ranks
 
-ROOT = Path(__file__).parents[2]
 LIMIT_S = 110
 
 
@@ -85,22 +80,17 @@ def train(rank: int, kind: str) -> dict[str, Any]:
     return {"steps": steps, "states": states, "end": [end["epoch"], end["delivered"]]}
 
 
-def on_two_ranks(*kinds: str) -> list[list[dict[str, Any]]]:
-    """What each rank says of each kind of training, one after the other."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "tests.process.test_equal_steps", str(port)]
-    ranks = [
-        subprocess.Popen([*command, str(rank), *kinds], cwd=ROOT, stdout=subprocess.PIPE)
-        for rank in range(2)
-    ]
-    try:
-        return [json.loads(rank.communicate(timeout=LIMIT_S)[0] or "[]") for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+def trainings(rank: int, *kinds: str) -> list[dict[str, Any]]:
+    """What one rank says of each kind of training, one after the other."""
+    zygote = Zygote.acquire()  # for all of them
+    said = []
+    for kind in kinds:
+        try:
+            said.append(train(rank, kind))
+        except EqualStepsError as error:
+            said.append({"error": str(error)})
+    zygote.release()
+    return said
 
 
 @pytest.mark.parametrize(
@@ -112,7 +102,7 @@ def on_two_ranks(*kinds: str) -> list[list[dict[str, Any]]]:
     ids=" ".join,
 )
 def test_ranks_with_uneven_shards_take_equal_steps(wanted: dict[str, list[int]]) -> None:
-    for rank in on_two_ranks(*wanted):
+    for rank in run_ranks(2, trainings, *wanted, timeout_s=LIMIT_S):
         for said, (kind, steps) in zip(rank, wanted.items(), strict=True):
             first = 2 if kind == "resumed" else 0
             counts = [range(first, first + steps[0]), *map(range, steps[1:])]
@@ -131,7 +121,8 @@ def test_ranks_with_uneven_shards_take_equal_steps(wanted: dict[str, list[int]])
     ],
 )
 def test_a_rank_that_does_not_come_is_an_error_on_the_other(kind: str, says: str) -> None:
-    assert re.search(says, on_two_ranks(kind)[0][0]["error"])
+    first, _ = run_ranks(2, trainings, kind, timeout_s=LIMIT_S)
+    assert re.search(says, first[0]["error"])
 
 
 def test_a_map_style_dataset_has_equal_steps_already() -> None:
@@ -151,15 +142,3 @@ def test_equal_steps_need_a_rank_a_consumer() -> None:
 def test_one_consumer_needs_nobody_to_agree_with() -> None:
     with SwiftLoader(Shards, {"sizes": [3, 3], "rank": 0}, equal_steps=True) as loader:
         assert len(list(loader)) == 3
-
-
-if __name__ == "__main__":
-    place = f"tcp://127.0.0.1:{sys.argv[1]}"
-    dist.init_process_group("gloo", init_method=place, rank=int(sys.argv[2]), world_size=2)
-    said = []
-    for kind in sys.argv[3:]:
-        try:
-            said.append(train(int(sys.argv[2]), kind))
-        except EqualStepsError as error:
-            said.append({"error": str(error)})
-    print(json.dumps(said))

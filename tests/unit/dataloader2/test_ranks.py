@@ -27,8 +27,8 @@ from swift_loader.dataloader2.iter import FullSync
 from swift_loader.dataloader2.iter import IterableWrapper as Wrap
 from swift_loader.errors import WorkerDiedError
 from swift_loader.worker.launch import Zygote
+from tests.ranks import run_ranks
 from tests.unit.dataloader2.pipes import Numbers, with_draws, with_worker_info
-from tests.unit.dataloader2.ranks import run_ranks
 
 pytestmark = pytest.mark.timeout(100)
 

@@ -18,5 +18,7 @@ MODULES = {
     "scaling": "scaling",
     "sharing": "sharing",
     "data-pipes": "data_pipes",
+    "endpoints": "endpoints",
     "latency-hiding": "latency_hiding",
+    "ray": "ray_workers",
 }

@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.figures import Figure
+from benchmarks.further.endpoints import WORKLOADS, said, serving
 from benchmarks.further.pairs import measure_in_turn
-from benchmarks.remote import WORKLOADS, batches_per_s, said, serving
+from benchmarks.measure import batches_per_s
 from benchmarks.spread import ratios, spread
 from benchmarks.workloads import Workload
 

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import uuid
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -20,8 +21,10 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 300  # ten to twenty seconds each on a machine that does nothing else
 MARK = "SWIFT_LOADER_EXAMPLE_RUN"
 
-pytest.importorskip("sklearn", reason="needs the requirements of the examples")
-pytestmark = pytest.mark.timeout(LIMIT_S + 20)
+pytestmark = [
+    pytest.mark.timeout(LIMIT_S + 20),
+    pytest.mark.skipif(find_spec("sklearn") is None, reason="needs the examples' requirements"),
+]
 
 
 def processes_of(run: str) -> list[psutil.Process]:

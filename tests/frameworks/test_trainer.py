@@ -5,26 +5,31 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from swift_loader import ConfigError, StateError, SwiftLoader
-
-pytest.importorskip("lightning", reason="needs Lightning")
-
-from swift_loader.integrations.lightning import for_trainer
 from tests.datasets import Numbers
-from tests.frameworks.trainer_run import NB_TRAIN, NB_VAL, diary, fit
+from tests.frameworks.diary import NB_TRAIN, NB_VAL, diary
 
 ROOT = Path(__file__).parents[2]
 NB_BATCHES = 11  # of 4 samples, of 42
 
 pytestmark = [
+    pytest.mark.skipif(find_spec("lightning") is None, reason="needs Lightning"),
     pytest.mark.usefixtures("shared_zygote"),
     pytest.mark.filterwarnings("ignore"),  # Lightning's own
 ]
+
+
+def fit(folder: Path, name: str, **options: Any) -> None:
+    """As `trainer_run.fit`. Lightning takes seconds to import: only who runs these tests does."""
+    from tests.frameworks import trainer_run
+
+    trainer_run.fit(folder, name, **options)
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +128,8 @@ def test_checkpoint_of_another_number_of_ranks_is_refused(together: Path) -> Non
 
 
 def test_loader_for_another_number_of_ranks_is_refused() -> None:
+    from swift_loader.integrations.lightning import for_trainer
+
     class Trainer:
         world_size, global_rank, strategy = 2, 0, None
 

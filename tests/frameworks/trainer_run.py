@@ -5,7 +5,6 @@ python -m tests.frameworks.trainer_run FOLDER     # on 2 ranks, then again from 
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from swift_loader import SwiftLoader
 from swift_loader.integrations.lightning import for_trainer
 from swift_loader.worker.launch import Zygote
 from tests.datasets import Numbers  # each worker imports what its module imports
-
-NB_TRAIN, NB_VAL = 42, 11
+from tests.frameworks.diary import NB_TRAIN, NB_VAL, note
 
 
 class Data(pl.LightningDataModule):
@@ -46,9 +44,8 @@ class Model(pl.LightningModule):
         self.layer = nn.Linear(4, 1)
 
     def note(self, what: str, batch: Any, **facts: Any) -> None:
-        line = {"what": what, "epoch": self.current_epoch, "indices": batch[1].tolist(), **facts}
-        with self.diary.with_suffix(f".rank{self.global_rank}").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        facts = {"epoch": self.current_epoch, "indices": batch[1].tolist(), **facts}
+        note(self.diary, self.global_rank, what=what, **facts)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, index: int) -> Any:
         moved = super().transfer_batch_to_device(batch, device, index)
@@ -99,12 +96,6 @@ def fit(
         callbacks=callbacks,
     )
     trainer.fit(Model(folder / name), datamodule=Data(), ckpt_path=resume)
-
-
-def diary(folder: Path, name: str, rank: int = 0, what: str = "train") -> list[dict[str, Any]]:
-    """What `fit` wrote down, of one kind."""
-    lines = (folder / name).with_suffix(f".rank{rank}").read_text().splitlines()
-    return [line for line in map(json.loads, lines) if line["what"] == what]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,15 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 def workers_of(loader: SwiftLoader) -> list[psutil.Process]:
     pids = [worker.pid for worker in loader.stats().workers]
     return [psutil.Process(pid) for pid in pids if pid is not None and psutil.pid_exists(pid)]
+
+
+def all_workers_of(loader: SwiftLoader, count: int) -> list[psutil.Process]:
+    """The same when all are there, which is after the first has made batches."""
+    deadline_s = time.monotonic() + 30
+    while len(found := workers_of(loader)) < count:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    return found
 
 
 def remaining(iterator: Iterator[Any]) -> list[int]:
@@ -72,13 +82,14 @@ def test_worker_is_replaced_whatever_the_others_did_to_their_stderr() -> None:
     with SwiftLoader(
         datasets.Mute, {"n": 2000}, batch_size=2, worker_per_consumer=2, validate=False
     ) as loader:
-        loader.start(0)
-        first, second = workers_of(loader)
         seen = []
         for k, batch in enumerate(loader):
             seen += indices_of(batch)
-            if k in (20, 50):
-                (first if k == 20 else second).kill()
+            if k == 20:
+                first, second = all_workers_of(loader, 2)
+                first.kill()
+            if k == 50:
+                second.kill()
         assert seen == list(range(2000))
         assert loader.stats().restarts == 2
 

@@ -179,7 +179,12 @@ def used_by_this_process(loader: SwiftLoader) -> dict[str, int]:
 @pytest.mark.parametrize("staged", [False, True])
 def test_nothing_grows_over_many_epochs(staged: bool) -> None:
     with SwiftLoader(
-        datasets.Drawn, {"n": 60}, batch_size=3, worker_per_consumer=2, shuffle=True
+        datasets.Drawn,
+        {"n": 60},
+        batch_size=3,
+        worker_per_consumer=2,
+        data_queue_size=10,  # what is under way at most: it may take long until as much ever was
+        shuffle=True,
     ) as loader:
         loader.start(0, to_device=(lambda batch, device: batch) if staged else None)
         read_until_all_work(loader, 2)

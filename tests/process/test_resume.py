@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from swift_loader import ClosedError, StateError, SwiftLoader
 from tests import datasets
-from tests.conformance import indices_of
+from tests.conformance import indices_of, plan_of
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -219,18 +220,26 @@ def test_another_set_up_gets_what_was_left_once(
     assert sorted(later) == list(range(47))
 
 
-def test_state_with_batches_out_of_order_needs_the_states_of_all() -> None:
+def test_state_with_batches_out_of_order_needs_the_states_of_all(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"worker_per_consumer": 2, "batch_size": 4, "shuffle": False}
     states = []
     for consumer in range(2):
-        with loader_of(
-            datasets.Uneven, n=88, nb_consumer=2, in_order=False, shuffle=False
+        with SwiftLoader(datasets.Numbers, {"n": 88}, **options, nb_consumer=2) as alike:
+            held = plan_of(alike).batch(0, consumer, 0).tolist()
+        with SwiftLoader(
+            datasets.HeldBack,
+            {"n": 88, "held": held, "gate": tmp_path / "gate"},
+            **options,
+            nb_consumer=2,
+            in_order=False,
+            validate=False,
         ) as loader:
             loader.start(consumer)
-            iterator = iter(loader)
-            while not (state := loader.state_dict())["ahead"]:
-                next(iterator)
+            next(iter(loader))  # not the first, which is held back
+            state = loader.state_dict()
+            assert state["ahead"]
             states.append(state)
-    with loader_of(datasets.Uneven, n=88, shuffle=False) as loader:
+    with SwiftLoader(datasets.Numbers, {"n": 88}, **options) as loader:
         with pytest.raises(StateError, match="list of the states of all"):
             loader.load_state_dict(states[0])
         loader.load_state_dict(states)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.process.scripts import ROOT, environment
 
-pytest.importorskip("sklearn", reason="needs the requirements of the examples")
+pytestmark = pytest.mark.skipif(
+    find_spec("sklearn") is None, reason="needs the requirements of the examples"
+)
 
 
 @pytest.mark.timeout(300)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("sklearn", reason="needs the requirements of the examples")
+pytestmark = pytest.mark.skipif(
+    find_spec("sklearn") is None, reason="needs the requirements of the examples"
+)
 
 ROOT = Path(__file__).parents[3]
 LIMIT_S = 110

@@ -17,6 +17,12 @@ from swift_loader.worker.launch import Zygote
 _LINGER_S = 5.0
 
 
+def pytest_collection_finish() -> None:
+    """Nothing that is imported by now is garbage: `gc.collect` need not look at it in each test."""
+    gc.collect()
+    gc.freeze()
+
+
 class Inventory:
     """Processes, threads, descriptors and shared memory of this process, now."""
 

@@ -21,9 +21,7 @@ def here() -> dict[str, str]:
     """The versions in this process."""
     return {
         "python": platform.python_version(),
-        "torch": metadata.version(
-            "torch"
-        ),  # importing it takes seconds, and an endpoint does without
+        "torch": _torch_version(),
         "numpy": np.__version__,
         "swift_loader": _own_version(),
         "byte order": sys.byteorder,
@@ -42,6 +40,15 @@ def what_differs(endpoint: Mapping[str, str], training: Mapping[str, str]) -> st
 
 def _head(version: str, parts: int) -> list[str]:
     return version.partition("+")[0].split(".")[:parts]
+
+
+def _torch_version() -> str:
+    try:
+        return metadata.version("torch")  # to import it takes seconds
+    except metadata.PackageNotFoundError:  # built, and not installed
+        import torch
+
+        return torch.__version__
 
 
 def _own_version() -> str:

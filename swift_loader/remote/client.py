@@ -207,7 +207,11 @@ class EndpointLink:
             if self._over or not self._outbox:
                 return
             frames, self._outbox = self._outbox, []
-            self._socket.send_multipart(frames, zmq.NOBLOCK)
+            try:
+                self._socket.send_multipart(frames, zmq.NOBLOCK)
+            except zmq.Again:  # its connection ended between two frames: the monitor says why
+                self._wake()
+                return
             if self._socket.poll(0):  # it may have taken notice of what came in: nobody else will
                 self._wake()
 

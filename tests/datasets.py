@@ -50,20 +50,6 @@ class Uneven(Numbers):
         return super().__getitem__(i)
 
 
-class HeldBack(Numbers):
-    """The samples `held` come when the file `gate` does."""
-
-    def __init__(self, n: int, held: list[int], gate: Path) -> None:
-        super().__init__(n)
-        self.held = held
-        self.gate = gate
-
-    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
-        while i in self.held and not self.gate.exists():
-            time.sleep(0.01)
-        return super().__getitem__(i)
-
-
 class Augmented(Numbers):
     """Draws from all three generators."""
 

@@ -225,17 +225,17 @@ def test_state_with_batches_out_of_order_needs_the_states_of_all(tmp_path: Path)
     states = []
     for consumer in range(2):
         with SwiftLoader(datasets.Numbers, {"n": 88}, **options, nb_consumer=2) as alike:
-            held = plan_of(alike).batch(0, consumer, 0).tolist()
+            first = int(plan_of(alike).batch(0, consumer, 0)[0])
         with SwiftLoader(
-            datasets.HeldBack,
-            {"n": 88, "held": held, "gate": tmp_path / "gate"},
+            datasets.Hangs,
+            {"n": 88, "at": first, "folder": tmp_path, "always": True},
             **options,
             nb_consumer=2,
             in_order=False,
             validate=False,
         ) as loader:
             loader.start(consumer)
-            next(iter(loader))  # not the first, which is held back
+            next(iter(loader))  # not the first, which never comes
             state = loader.state_dict()
             assert state["ahead"]
             states.append(state)

@@ -14,8 +14,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,8 +40,7 @@ _NOTHING = np.empty(0, np.uint8)
 _REPORT_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Lease:
+class _Lease(NamedTuple):
     number: int
     region: PrivateRegion | DeviceRegion
     used_bytes: int
@@ -92,13 +90,12 @@ class Connection:
     def next_message(self) -> Message:
         """The next thing that the producer said; waits for it."""
         queue = self._queue
-        if not queue:
+        if not queue and self._draining:
             self._receive(wait=False)
             if not queue:
-                if self._nb_taken >= self.report_every:
-                    self._report(wait=True)
-                while not queue:
-                    self._receive(wait=True)
+                self._report(wait=True)  # before we wait: it may be these that the producer needs
+        while not queue:
+            self._receive(wait=True)
         return queue.popleft()
 
     def _receive(self, *, wait: bool) -> None:
@@ -124,7 +121,8 @@ class Connection:
             return decode(batch.skeleton, _NOTHING.copy())
         region = self._regions[batch.region]
         lease = _Lease(batch.lease, region, batch.used_bytes)
-        self._collect()
+        if self._held >= self._max_kept:
+            self._collect()
         copied = self._held >= self._max_kept
         self._held += 1
         if isinstance(region, DeviceRegion):
@@ -176,13 +174,15 @@ class Connection:
 
     def _collect(self) -> None:
         over = self._over
-        while over:
+        count = len(over)  # before the faults are counted: those that end later may have had more
+        nb_faults = self._pages.nb_faults() if count else None
+        for _ in range(count):
             lease = over.popleft()
             self._held -= 1
             if isinstance(lease.region, DeviceRegion):
                 self._draining.append((lease.number, lease.region.ended()))
             else:
-                lease.region.forget_writes(lease.used_bytes, self._pages)
+                lease.region.forget_writes(lease.used_bytes, self._pages, nb_faults)
                 self._to_report.append(lease.number)
 
     def freed(self, lease: _Lease) -> None:

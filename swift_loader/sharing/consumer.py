@@ -214,9 +214,11 @@ class TensorConsumer(Iterator[Any]):
     def _next_batch(self) -> Any:
         """A batch of the producer's, or `_END`."""
         while True:
-            found = self._handle(self._message())
-            if found is not None:
-                return found
+            message = self._message()
+            if type(message) is Batch:
+                return self._on_batch(message)
+            if self._handle(message) is _END:
+                return _END
 
     def _message(self) -> Message:
         if self._failure is not None:
@@ -230,11 +232,9 @@ class TensorConsumer(Iterator[Any]):
                 self._lost()
 
     def _handle(self, message: Message) -> Any:
-        """A batch, `_END`, or None for what is neither."""
+        """What is no batch; `_END` at the end of an epoch."""
         found: Any = None
         match message:
-            case Batch():
-                found = self._on_batch(message)
             case EpochBegins():
                 found = self._on_begins(message)
             case EpochEnds(epoch=epoch, following=following):
@@ -258,10 +258,9 @@ class TensorConsumer(Iterator[Any]):
         return found
 
     def _on_batch(self, message: Batch) -> Any:
-        at = Position(message.epoch, message.k)
         if self._came_back:
-            self._check_gap(at)
-        self._position = Position(at.epoch, at.k + 1)
+            self._check_gap(Position(message.epoch, message.k))
+        self._position = Position(message.epoch, message.k + 1)
         self._in_epoch = True
         batch = self._connection.open(message)
         self._connection.taken()

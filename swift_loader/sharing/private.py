@@ -2,16 +2,18 @@
 
 A region is mapped once (``MAP_PRIVATE``) and used for every batch that comes to lie in it: pages
 that were only read stay mapped, and reading them again costs nothing. A page that the consumer
-wrote to has become a private copy, which would hide the next batch. So when a batch's lease ends,
-the kernel's own table (``/proc/self/pagemap``) is asked whether there are such pages, and only then
-they are dropped (``MADV_DONTNEED``), which shows the shared ones again. Where there is no such
-table, they are always dropped.
+wrote to has become a private copy, which would hide the next batch. The first write to a page is a
+page fault. So when a batch's lease ends, and this process has had a fault since the region was last
+known to be clean, the kernel's own table (``/proc/self/pagemap``) is asked whether there are such
+pages, and only then they are dropped (``MADV_DONTNEED``), which shows the shared ones again. Where
+there is no such table, they are always dropped.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import resource
 import sys
 
 import numpy as np
@@ -36,6 +38,11 @@ class PageTable:
                 self._fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:  # a sandbox without it
                 self._fd = -1
+        self._tells_faults = self._fd >= 0 and _faults_are_counted()
+
+    def nb_faults(self) -> int | None:
+        """Page faults of this process so far, in all of its threads; None if nobody counts them."""
+        return _nb_faults() if self._tells_faults else None
 
     def read(self, address: int, nbytes: int) -> bytes | None:
         """The entries of the pages in a range; None where they can't be had."""
@@ -58,6 +65,19 @@ def has_private_copies(entries: bytes) -> bool:
     return bool(np.count_nonzero(kinds) != np.count_nonzero(kinds & _OF_FILE))
 
 
+def _nb_faults() -> int:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_minflt + usage.ru_majflt
+
+
+def _faults_are_counted() -> bool:
+    """Whether a first write shows in the count: not every sandbox's kernel keeps it."""
+    before = _nb_faults()
+    with mmap.mmap(-1, mmap.PAGESIZE) as page:
+        page[0] = 1
+    return _nb_faults() > before
+
+
 class PrivateRegion:
     """One region of the producer's, mapped copy-on-write. Takes the descriptor."""
 
@@ -65,6 +85,7 @@ class PrivateRegion:
         self._fd = fd
         self._nbytes = nbytes
         self._clean = b""  # entries that were looked at closely; usually the next are the same
+        self._clean_at: int | None = None  # the count of faults before it was last seen to be clean
         try:
             self._map()
         except BaseException:
@@ -81,8 +102,14 @@ class PrivateRegion:
         """The used bytes as a fresh array."""
         return np.frombuffer(self._mapping, np.uint8, used_bytes)
 
-    def forget_writes(self, used_bytes: int, pages: PageTable) -> None:
-        """Show the producer's bytes again, whatever the consumer wrote into the last view."""
+    def forget_writes(self, used_bytes: int, pages: PageTable, nb_faults: int | None) -> None:
+        """Show the producer's bytes again, whatever the consumer wrote into the last view.
+
+        `nb_faults` is what `pages` counted after that view was gone.
+        """
+        if nb_faults is not None and nb_faults == self._clean_at:
+            return
+        self._clean_at = nb_faults
         entries = pages.read(self._address, used_bytes)
         if entries is not None:
             if entries == self._clean:

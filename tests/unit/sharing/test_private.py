@@ -29,7 +29,7 @@ def test_what_was_written_into_a_view_does_not_show_in_the_next(seen: bool) -> N
         if value % 2:
             view[5000:5100] = 99
             assert int(shared.max()) == value
-        region.forget_writes(NBYTES - 100, pages)
+        region.forget_writes(NBYTES - 100, pages, pages.nb_faults())
     pages.close()
 
 
@@ -50,6 +50,23 @@ def test_pages_that_were_only_read_are_known_as_such() -> None:
     view[-1] = 1
     assert written()
     assert not written(NBYTES - 4096)
-    region.forget_writes(NBYTES, pages)
+    region.forget_writes(NBYTES, pages, pages.nb_faults())
     assert not written()
+    pages.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows its page table")
+def test_pages_are_looked_at_again_only_after_a_page_fault() -> None:
+    fd = create_region(NBYTES, "test")
+    region, pages = PrivateRegion(fd, NBYTES), PageTable()
+    view = region.view(NBYTES)
+    clean_at = pages.nb_faults()
+    assert clean_at is not None
+    region.forget_writes(NBYTES, pages, clean_at)
+    view[0] = 1
+    assert pages.nb_faults() != clean_at
+    region.forget_writes(NBYTES, pages, clean_at)
+    assert view[0] == 1  # nobody looked, as no fault was told of
+    region.forget_writes(NBYTES, pages, pages.nb_faults())
+    assert view[0] == 0
     pages.close()

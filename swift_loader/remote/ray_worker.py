@@ -73,7 +73,7 @@ class RayWorker:
         assert self._maker is not None
         plan = self._plans[order.number.plan_id]
         try:
-            made = self._maker.make(order, plan, self._consumer, self._slots)
+            made = self._maker.job(order, plan, self._consumer)(self._slots)
         except MakeError as error:
             self._slots.abandon()
             return error.fault

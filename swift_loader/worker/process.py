@@ -47,7 +47,7 @@ from swift_loader.transport.messages import (
 )
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.faults import report
-from swift_loader.worker.maker import MakeError, Maker
+from swift_loader.worker.maker import Job, MakeError, Maker
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
 from swift_loader.worker.recipe import Recipe, build_dataset
@@ -121,7 +121,7 @@ class _Worker:
         self._channel = channel
         self._progress = progress
         self._plans: dict[int, Plan] = {}
-        self._inbox: deque[Make] = deque()
+        self._inbox: deque[tuple[int, Job]] = deque()  # with its ticket
         self._forgotten: set[int] = set()
         self._maker: Maker | StreamMaker | None = None
         self._place = place
@@ -161,7 +161,6 @@ class _Worker:
         self._say(Ready(nb_samples, type(dataset).__qualname__))
 
     def serve(self) -> None:
-        assert self._maker is not None
         slots = WrittenSlots(f"batch-{self._consumer}-{self._index}")
         inbox, channel = self._inbox, self._channel
         looked_s = 0.0
@@ -173,20 +172,19 @@ class _Worker:
                     self._take(unpack(kind, payload))
                 if not inbox:
                     continue
-            order = inbox.popleft()
-            if order.ticket in self._forgotten:
-                self._forgotten.discard(order.ticket)
-                self._say(Skipped(order.ticket))
+            ticket, make = inbox.popleft()
+            if ticket in self._forgotten:
+                self._forgotten.discard(ticket)
+                self._say(Skipped(ticket))
                 continue
-            plan = self._plans[order.number.plan_id]
             try:
-                made = self._maker.make(order, plan, self._consumer, slots)
+                made = make(slots)
             except EndOfShard:
                 slots.abandon()
-                self._say(Exhausted(order.ticket))
+                self._say(Exhausted(ticket))
             except MakeError as error:
                 slots.abandon()
-                self._say(Failed(order.ticket, error.fault))
+                self._say(Failed(ticket, error.fault))
             else:
                 grown = slots.grown()
                 self._say(made, (grown[0],) if grown else ())
@@ -202,12 +200,15 @@ class _Worker:
 
     def _take(self, message: Message) -> None:
         match message:
-            case Make(indices_bytes=0):
-                self._inbox.append(message)
             case Make():
-                self._inbox.append(message._replace(indices=self._indices_of(message)))
+                assert self._maker is not None
+                if message.indices_bytes:
+                    message = message._replace(indices=self._indices_of(message))
+                plan = self._plans[message.number.plan_id]
+                job = self._maker.job(message, plan, self._consumer)
+                self._inbox.append((message.ticket, job))
             case Forget():
-                waiting = {order.ticket for order in self._inbox}
+                waiting = {ticket for ticket, _ in self._inbox}
                 self._forgotten |= message.tickets & waiting
             case SetPlan():
                 self._plans[message.plan_id] = message.plan

@@ -15,6 +15,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from swift_loader.plan import Plan
 from swift_loader.transport.messages import BadSample, Made, Make, StageTimes
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.faults import report
-from swift_loader.worker.maker import MakeError, put_batch
+from swift_loader.worker.maker import Job, MakeError, put_batch
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
 from swift_loader.worker.recipe import Recipe, build_dataset
@@ -87,8 +88,11 @@ class StreamMaker:
         self._position = 0
         self._ended = False  # the shard: its dataset may be at the beginning again
 
-    def make(self, order: Make, plan: Plan, consumer: int, slots: WrittenSlots) -> Made:
-        """Fill the slot that `order` names. Raises `MakeError`, or `EndOfShard`."""
+    def job(self, order: Make, plan: Plan, consumer: int) -> Job:
+        """What is to be done for `order`, after the jobs before it."""
+        return partial(self._make, order, plan, consumer)
+
+    def _make(self, order: Make, plan: Plan, consumer: int, slots: WrittenSlots) -> Made:
         progress, number = self._progress, order.number
         progress.at_ticket(order.ticket)
         arena = slots.arena(order.slot)

@@ -15,18 +15,23 @@ OpenBatches = Callable[[Workload, int], AbstractContextManager[Iterator[Any]]]
 
 OURS = "swift_loader"
 TORCH = "torch DataLoader"
+BARE = "bare slots"
 LIMIT = "limit"
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """`module` and `function` open the batches; `package` must be installed for it."""
+    """`module` and `function` open the batches; `package` must be installed for it.
+
+    `only_light`: runs only where the samples themselves cost next to nothing.
+    """
 
     name: str
     package: str
     module: str
     function: str = "batches"
     only_first_ready: bool = False
+    only_light: bool = False
     is_slow_to_start: bool = False
 
     @property
@@ -35,7 +40,9 @@ class Contestant:
 
     def runs(self, workload: Workload) -> bool:
         """Whether this contestant takes part in `workload`."""
-        return not (self.only_first_ready and workload.in_order)
+        return not (
+            (self.only_first_ready and workload.in_order) or (self.only_light and workload.per_core)
+        )
 
     def open(self) -> OpenBatches:
         """Import the contestant; only the process that measures it does."""
@@ -46,6 +53,7 @@ CONTESTANTS = {
     contestant.name: contestant
     for contestant in [
         Contestant(OURS, "swift_loader", "benchmarks.ours"),
+        Contestant(BARE, "torch", "benchmarks.bare_slots", only_light=True),
         Contestant(TORCH, "torch", "benchmarks.peers.torch_dataloader"),
         Contestant(
             "torch DataLoader, first-ready",
@@ -69,4 +77,4 @@ CONTESTANTS = {
         Contestant("grain", "grain", "benchmarks.peers.grain_processes", is_slow_to_start=True),
     ]
 }
-PEERS = [name for name in CONTESTANTS if name != OURS]
+PEERS = [name for name in CONTESTANTS if name not in (OURS, BARE)]

@@ -34,9 +34,10 @@ def _stack_into(buffer: Any, samples: list[Any]) -> None:
             _stack_into(part, list(column))
 
 
-def _indices(nb_samples: int, batch_size: int, shuffle: bool) -> Iterator[list[int]]:
-    order = torch.randperm(nb_samples) if shuffle else torch.arange(nb_samples)
-    return cycle(indices.tolist() for indices in torch.split(order, batch_size))
+def indices_of(workload: Workload, nb_samples: int) -> Iterator[list[int]]:
+    """The samples of each batch of an epoch."""
+    order = torch.randperm(nb_samples) if workload.shuffle else torch.arange(nb_samples)
+    return (indices.tolist() for indices in torch.split(order, workload.batch_size))
 
 
 def nb_cores(nb_worker: int) -> int:
@@ -48,7 +49,7 @@ def batches_per_s(workload: Workload, nb_worker: int) -> dict[str, float]:
     """Measure the limit of `workload`, in batches a second."""
     torch.set_num_threads(1)
     dataset = workload.dataset()
-    batches = _indices(len(dataset), workload.batch_size, workload.shuffle)
+    batches = cycle(indices_of(workload, len(dataset)))
     buffer = default_collate([dataset[index] for index in next(batches)])
     for leaf in leaves(buffer):
         leaf.fill_(1)

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import fresh, measure
 from benchmarks.bars import BARS, CPU_OVER_TORCH, CPU_WORKLOADS
-from benchmarks.contestants import CONTESTANTS, LIMIT, OURS, PEERS, TORCH
+from benchmarks.contestants import BARE, CONTESTANTS, LIMIT, OURS, PEERS, TORCH
 from benchmarks.datasets import cut_jpegs
 from benchmarks.figures import Figure
 from benchmarks.rounds import Rounds, in_turn
@@ -65,6 +65,7 @@ def figures_of(workload: str, rounds: Rounds) -> list[Figure]:
     for role, against, least in [
         ("", TORCH, bar.over_torch),
         ("best peer, ", best_peer(rounds), bar.over_best_peer),
+        ("", BARE, None),
         ("", LIMIT, bar.over_limit),
     ]:
         theirs = rounds.column(against, "batches_per_s") if against else []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import fresh, limit, measure, table, throughput
-from benchmarks.contestants import LIMIT, OURS, TORCH
+from benchmarks.contestants import BARE, LIMIT, OURS, TORCH
 from benchmarks.datasets import Rows, Text
 from benchmarks.figures import Figure
 from benchmarks.rounds import Rounds
@@ -19,7 +19,7 @@ _SHORT = Workload("tiny", Rows, 8, warm_s=0.0, window_s=0.05)
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("contestant", [OURS, TORCH, LIMIT])
+@pytest.mark.parametrize("contestant", [OURS, TORCH, BARE, LIMIT])
 def test_a_run_takes_batches_for_its_window(contestant: str) -> None:
     answer = fresh.call_from_nothing(
         measure.run, contestant=contestant, workload=_SHORT, nb_worker=1

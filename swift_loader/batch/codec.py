@@ -35,6 +35,7 @@ import numpy.typing as npt
 from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
 from swift_loader.batch.blame import find
 from swift_loader.batch.byvalue import ByValue
+from swift_loader.batch.patterns import LONGEST_BYTES, Patterns, build
 from swift_loader.batch.placer import NoRoom, Placer
 from swift_loader.batch.rebuild import given_buffers
 from swift_loader.batch.reduce import BASE
@@ -48,6 +49,7 @@ _INT64 = struct.Struct("<q")
 _TABLE = 1
 _DILL = 2
 _FLAGS = [bytes([flag]) for flag in range(4)]
+_patterns = Patterns()
 
 
 def encode(batch: Any, arena: Arena) -> bytes:
@@ -110,6 +112,10 @@ def decode(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> Any:
     They are writable if `base` is.
     """
     flag = skeleton[-1]
+    if not flag and type(skeleton) is bytes and len(skeleton) <= LONGEST_BYTES:
+        pattern = _patterns.find(skeleton)
+        if pattern is not None:
+            return build(pattern, base)
     buffers: Iterable[npt.NDArray[np.uint8]] = repeat(base)
     if flag & _TABLE:
         (count,) = _INT64.unpack_from(skeleton, len(skeleton) - 9)

@@ -18,6 +18,7 @@ from swift_loader.batch.arena import carrier_of
 __all__ = [
     "array",
     "attributes",
+    "carrier",
     "compressed",
     "coordinate",
     "given_buffers",
@@ -27,15 +28,18 @@ __all__ = [
     "tensor",
 ]
 
-#: name of a torch dtype -> numpy dtype of its bits, and the torch dtype where that differs
+#: what `carrier` found
 _CARRIERS: dict[str, tuple[np.dtype[Any], torch.dtype | None]] = {}
 
 
-def _carrier(name: str) -> tuple[np.dtype[Any], torch.dtype | None]:
-    dtype: torch.dtype = getattr(torch, name)
-    carrier = carrier_of(dtype)
-    alike = from_numpy(np.empty(0, carrier)).dtype is dtype
-    _CARRIERS[name] = found = (carrier, None if alike else dtype)
+def carrier(name: str) -> tuple[np.dtype[Any], torch.dtype | None]:
+    """The numpy dtype of a torch dtype's bits, and the torch dtype where that differs."""
+    found = _CARRIERS.get(name)
+    if found is None:
+        dtype: torch.dtype = getattr(torch, name)
+        bits = carrier_of(dtype)
+        alike = from_numpy(np.empty(0, bits)).dtype is dtype
+        _CARRIERS[name] = found = (bits, None if alike else dtype)
     return found
 
 
@@ -47,8 +51,8 @@ def given_buffers(base: npt.NDArray[np.uint8], table: Sequence[int]) -> Iterator
 
 def tensor(base: npt.NDArray[np.uint8], name: str, offset: int, *shape: int) -> Tensor:
     """A contiguous tensor of the dtype with this name."""
-    carrier, dtype = _CARRIERS.get(name) or _carrier(name)
-    bits = from_numpy(np.ndarray(shape, carrier, base, offset))
+    bits_dtype, dtype = _CARRIERS.get(name) or carrier(name)
+    bits = from_numpy(np.ndarray(shape, bits_dtype, base, offset))
     return bits if dtype is None else bits.view(dtype)
 
 

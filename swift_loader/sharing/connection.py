@@ -121,7 +121,8 @@ class Connection:
             return decode(batch.skeleton, _NOTHING.copy())
         region = self._regions[batch.region]
         lease = _Lease(batch.lease, region, batch.used_bytes)
-        if self._held >= self._max_kept:
+        # Early for a device, so that by the next report it is done with what had ended before.
+        if self._held >= self._max_kept or isinstance(region, DeviceRegion):
             self._collect()
         copied = self._held >= self._max_kept
         self._held += 1

@@ -7,10 +7,9 @@ order, one socket pair a worker, slots in a memfd, batches named by a pickle.
 
 from __future__ import annotations
 
-import mmap
+import multiprocessing
 import os
 import pickle
-import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,14 +22,12 @@ from torch import Tensor
 from benchmarks.consumer import leaves
 from benchmarks.limit import indices_of
 from benchmarks.workloads import Workload
+from swift_loader.batch.arena import aligned_bytes
+from swift_loader.transport.memory import create_region, map_shared, round_up
 
+_FORK = multiprocessing.get_context("fork")
 _NB_SLOT = 10  # a worker
-_ALIGNMENT_BYTES = 64
 _MESSAGE_BYTES = 1 << 15
-
-
-def _round_up(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
 class _Slot:
@@ -55,7 +52,7 @@ class _Slot:
             torch.stack(samples, out=room)
         else:
             room.copy_(torch.tensor(samples))
-        self._used_bytes += _round_up(room.nbytes)
+        self._used_bytes += aligned_bytes(room.nbytes)
         return place
 
 
@@ -75,11 +72,9 @@ def _work(workload: Workload, own: slice, memory: list[memoryview], sock: socket
     batches = list(indices_of(workload, len(dataset)))[own]
     while True:
         for batch in batches:
-            order = sock.recv(1)
-            if not order:
-                return
-            places = _Slot(memory[order[0]]).put([dataset[index] for index in batch])
-            sock.send(pickle.dumps((order[0], places), 5))
+            (slot,) = sock.recv(1)
+            places = _Slot(memory[slot]).put([dataset[index] for index in batch])
+            sock.send(pickle.dumps((slot, places), 5))
 
 
 @contextmanager
@@ -87,32 +82,28 @@ def batches(workload: Workload, nb_worker: int) -> Iterator[Iterator[Any]]:
     """Endless batches. One is overwritten once the next is asked for."""
     dataset = workload.dataset()
     sample = torch.utils.data.default_collate([dataset[0]])
-    batch_bytes = sum(_round_up(workload.batch_size * leaf.nbytes) for leaf in leaves(sample))
-    slot_bytes = -(-batch_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    batch_bytes = sum(aligned_bytes(workload.batch_size * leaf.nbytes) for leaf in leaves(sample))
+    slot_bytes = round_up(batch_bytes)
     workers: list[tuple[socket.socket, list[memoryview]]] = []
-    pids: list[int] = []
+    processes = []
     for number in range(nb_worker):
-        fd = os.memfd_create("bare")
-        os.ftruncate(fd, _NB_SLOT * slot_bytes)
-        region = mmap.mmap(fd, _NB_SLOT * slot_bytes)
-        memory = [memoryview(region)[i * slot_bytes :][:slot_bytes] for i in range(_NB_SLOT)]
+        fd = create_region(_NB_SLOT * slot_bytes, "bare")
+        region = memoryview(map_shared(fd, _NB_SLOT * slot_bytes))
+        os.close(fd)
+        memory = [region[i * slot_bytes :][:slot_bytes] for i in range(_NB_SLOT)]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if not pid:
-            ours.close()
-            try:
-                _work(workload, slice(number, None, nb_worker), memory, theirs)
-            finally:
-                os._exit(0)
+        own = slice(number, None, nb_worker)
+        process = _FORK.Process(target=_work, args=(workload, own, memory, theirs))
+        process.start()
         theirs.close()
         workers.append((ours, memory))
-        pids.append(pid)
+        processes.append(process)
     try:
         yield _in_turn(workers)
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        for process in processes:
+            process.kill()
+            process.join()
 
 
 def _in_turn(workers: list[tuple[socket.socket, list[memoryview]]]) -> Iterator[Any]:

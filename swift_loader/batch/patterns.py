@@ -108,7 +108,7 @@ def _is_plain(part: Any, seen: set[int], depth_left: int) -> bool:
 def build(pattern: Any, base: npt.NDArray[np.uint8]) -> Any:
     """The batch of `pattern`, as views over `base`."""
     kind = type(pattern)
-    if kind is _Place:
+    if kind is _Place:  # as `rebuild.tensor` does it; to call that costs most of what is gained
         bits = from_numpy(np.ndarray(pattern.shape, pattern.carrier, base, pattern.offset))
         return bits if pattern.dtype is None else bits.view(pattern.dtype)
     if kind is dict:

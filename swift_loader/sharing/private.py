@@ -38,11 +38,14 @@ class PageTable:
                 self._fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:  # a sandbox without it
                 self._fd = -1
-        self._tells_faults = self._fd >= 0 and _faults_are_counted()
+        self._counts_faults = _faults_are_counted()
 
     def nb_faults(self) -> int | None:
-        """Page faults of this process so far, in all of its threads; None if nobody counts them."""
-        return _nb_faults() if self._tells_faults else None
+        """Page faults of this process so far, in all of its threads.
+
+        None where nobody counts them, and without the table: there, nothing is sure.
+        """
+        return _nb_faults() if self._counts_faults and self._fd >= 0 else None
 
     def read(self, address: int, nbytes: int) -> bytes | None:
         """The entries of the pages in a range; None where they can't be had."""

@@ -407,7 +407,7 @@ class Pipeline:
         worker = link.worker
         self._crew.up.discard(worker)
         todo.later(self._meter.worker_stopped, worker)
-        orders = self._dispatch.remove_worker(worker)
+        orders = self._dispatch.remove_worker(worker, gone.suspects)
         todo.later(self._reap, link)
         if self._closed:
             return

@@ -16,13 +16,16 @@ batch are on their way is covered besides, and the queue grows by as much.
 A batch of a stream can be made by one worker only: with `worker_of`, its number is parked until
 that worker has room, and does not hold up those of others.
 
+A suspect is one of several numbers that a worker may have been at when it died. It is made alone,
+by a worker that has no other order, so that its next death is beyond doubt.
+
 States of a number: waiting → outstanding (ticket) → answered; or → stale → answered.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -73,6 +76,7 @@ class Dispatch:
         self._source: Iterator[Number] = iter(())
         self._worker_of: Callable[[Number], int] | None = None
         self._parked: dict[int, list[Number]] = {}  # heaps, by worker
+        self._suspects: set[Number] = set()
         self._unconsumed = 0  # given out (or given back), not stale, not consumed
 
     def add_worker(self, worker: int, capacity: int = 1, round_trip_s: float = 0.0) -> None:
@@ -89,8 +93,11 @@ class Dispatch:
             self._credits = credits
             self._worth_sending = min(credits, _LONGEST_QUEUE) // 2
 
-    def remove_worker(self, worker: int) -> list[Order]:
-        """The worker is gone; its wanted numbers will be given out again. Returns its orders."""
+    def remove_worker(self, worker: int, suspects: Collection[int] = ()) -> list[Order]:
+        """The worker is gone; its wanted numbers will be given out again. Returns its orders.
+
+        `suspects`: the tickets of one of which it died, where that is not known.
+        """
         gone = self._workers.pop(worker, None)
         if gone is None:
             return []
@@ -100,6 +107,8 @@ class Dispatch:
                 self._stale.discard(order.ticket)
             else:
                 heapq.heappush(self._waiting, order.number)
+                if order.ticket in suspects:
+                    self._suspects.add(order.number)
         return orders
 
     def retire(self, worker: int) -> None:
@@ -128,6 +137,7 @@ class Dispatch:
         self._worker_of = worker_of
         parked = [number for heap in self._parked.values() for number in heap]
         self._parked.clear()
+        self._suspects &= keep
         self._waiting = [number for number in self._waiting + parked if number in keep]
         heapq.heapify(self._waiting)
         stale: dict[int, list[int]] = {}
@@ -159,6 +169,8 @@ class Dispatch:
             worker = self._least_loaded()
             if worker is None and self._worker_of is None:
                 break
+            if self._suspects and not self._may_take(worker):
+                break
             if self._waiting:
                 number = heapq.heappop(self._waiting)
             else:
@@ -179,8 +191,17 @@ class Dispatch:
     def _order(self, worker: int, number: Number) -> Order:
         order = Order(worker, next(self._tickets), number)
         self._orders[order.ticket] = order
-        self._workers[worker].tickets.add(order.ticket)
+        state = self._workers[worker]
+        state.tickets.add(order.ticket)
+        if number in self._suspects:
+            state.depth = 1  # until it is answered
         return order
+
+    def _may_take(self, worker: int | None) -> bool:
+        """Whether the next number that waits is no suspect, or `worker` can make it alone."""
+        if worker is None or not self._waiting or self._waiting[0] not in self._suspects:
+            return True
+        return not self._workers[worker].tickets
 
     def _unpark(self, orders: list[Order]) -> None:
         for worker, heap in self._parked.items():
@@ -203,11 +224,13 @@ class Dispatch:
         if busy_s is not None:
             old = state.pace_s
             state.pace_s = busy_s if old is None else old + _PACE_WEIGHT * (busy_s - old)
-            state.depth = self._depth(state)
             if state.round_trip_s:
                 self._grow_for_workers()
         if nbytes is not None and self._credits < _LONGEST_QUEUE:
             self._grow(min(_LONGEST_QUEUE, _QUEUE_BYTES // max(1, nbytes)))
+        state.depth = self._depth(state)
+        if self._suspects:
+            self._suspects.discard(order.number)
         if ticket in self._stale:
             self._stale.discard(ticket)
             return None

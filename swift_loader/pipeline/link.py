@@ -103,6 +103,8 @@ class NoMore:
 class Gone:
     """The worker ended by itself. `story` says how, for a reader; `ticket` is what it was at.
 
+    `suspects`: where that can't be told, the tickets of which it was at one. Each is made alone
+    from then on, so that the next end can be told.
     `replace`: a link to be launched in its place counts as a restart; or does not, because the
     worker itself may be well (a connection was lost); or there is no use in another one.
     """
@@ -111,6 +113,7 @@ class Gone:
     ticket: int | None
     sample: int | None = None
     replace: Literal["counted", "uncounted", "never"] = "counted"
+    suspects: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,11 +207,15 @@ class RayLink:
         if isinstance(error, self._ray.exceptions.TaskCancelledError):
             events.append(NotMade(ticket, None))
             return
-        # Calls are made in order, so the first that is not answered is the one it was at.
-        at = min([ticket, *(t for t in self._refs if t >= 0)])
         self._over = True
-        story = self._why or f"ended: {str(error).splitlines()[0]}"
-        events.append(Gone(f"{self.name} {story}", at if at >= 0 else None))
+        story = f"{self.name} {self._why or f'ended: {str(error).splitlines()[0]}'}"
+        unanswered = frozenset({ticket, *self._refs} - {_PREPARE})
+        if self._why or len(unanswered) < 2:  # calls are made in order: it hung in the first
+            events.append(Gone(story, min(unanswered, default=None)))
+            return
+        # What it had answered last may have died with it, so it was not surely in the first.
+        story += f". It was making one of {len(unanswered)} batches; they are made one by one now"
+        events.append(Gone(story, None, suspects=unanswered))
 
     # ---- supervision
 

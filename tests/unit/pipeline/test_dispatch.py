@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from swift_loader.pipeline.dispatch import Dispatch
+from swift_loader.pipeline.dispatch import Dispatch, Order
 from swift_loader.transport.messages import Number
 
 
@@ -85,3 +88,75 @@ def test_a_long_line_to_an_endpoint_is_filled() -> None:
     books.answered(0, first[0].ticket, 0.002, 9 << 20)
     books.orders()
     assert len(books.outstanding()) >= 2 * 20  # what two workers make in 40 ms
+
+
+@given(
+    nb_workers=st.integers(1, 4),
+    size=st.integers(1, 12),
+    poison=st.integers(0, 30),
+    lost=st.integers(0, 2),
+    turns=st.randoms(use_true_random=False),
+)
+def test_a_batch_that_kills_is_found_though_answers_die_with_the_worker(
+    nb_workers: int, size: int, poison: int, lost: int, turns: Random
+) -> None:
+    """A worker that dies takes its `lost` last answers with it; nobody knows what it was at."""
+    books = dispatch(size)
+    held: dict[int, list[Order]] = {}
+    unheard: dict[int, list[Order]] = {}  # answers on their way, which the worker may take with it
+    fresh = count()
+
+    def add() -> None:
+        worker = next(fresh)
+        held[worker], unheard[worker] = [], []
+        books.add_worker(worker)
+
+    def hear(worker: int, but: int) -> None:
+        while len(unheard[worker]) > but:
+            order = unheard[worker].pop(0)
+            books.answered(worker, order.ticket, 1e-4)
+            made.append(order.number.k)
+            books.consumed()
+
+    for _ in range(nb_workers):
+        add()
+    made: list[int] = []
+    blamed: list[int] = []
+    nb_deaths = 0
+    while len(blamed) < 2:
+        for order in books.orders():
+            held[order.worker].append(order)
+        at_work = [worker for worker in held if held[worker]]
+        if not at_work:
+            for worker in held:
+                hear(worker, 0)
+            continue
+        worker = turns.choice(at_work)
+        if held[worker][0].number.k != poison:
+            unheard[worker].append(held[worker].pop(0))
+            hear(worker, lost)
+            continue
+        unanswered = unheard.pop(worker) + held.pop(worker)
+        known = len(unanswered) == 1
+        assert known or nb_deaths == 0
+        nb_deaths += 1
+        blamed += [order.number.k for order in unanswered if known]
+        books.remove_worker(worker, () if known else {order.ticket for order in unanswered})
+        add()
+    assert blamed == [poison, poison]
+    assert sorted(made) == sorted(set(made) - {poison})
+
+
+def test_other_batches_wait_only_until_a_suspect_is_given_out() -> None:
+    books = dispatch(6)
+    books.add_worker(0)
+    books.add_worker(1)
+    first = [order for order in books.orders() if order.worker == 0]
+    suspect = first[0]
+    books.remove_worker(0, {suspect.ticket})
+    books.add_worker(2)
+    given = books.orders()
+    assert [(o.worker, o.number) for o in given if o.worker == 2] == [(2, suspect.number)]
+    books.answered(2, next(o.ticket for o in given if o.worker == 2), 1e-4)
+    books.consumed()
+    assert len([o for o in books.orders() if o.worker == 2]) > 1

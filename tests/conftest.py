@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,14 @@ def pytest_collection_finish() -> None:
     """Nothing that is imported by now is garbage: `gc.collect` need not look at it in each test."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_folder_of_ray() -> Iterator[None]:
+    """`ray.init()` joins the cluster that was last started in this folder: that of another test."""
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as own:
+        os.environ["RAY_TMPDIR"] = own  # short: sockets lie in it
+        yield
 
 
 class Inventory:

@@ -46,7 +46,8 @@ from swift_loader.pipeline.link import (
 from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
 from swift_loader.remote.address import Address
-from swift_loader.remote.frames import (
+from swift_loader.remote.frames import pack, unpack
+from swift_loader.remote.messages import (
     CHUNK_BYTES,
     PROTOCOL,
     AskStacks,
@@ -62,8 +63,6 @@ from swift_loader.remote.frames import (
     Ping,
     Stacks,
     Welcome,
-    pack,
-    unpack,
 )
 from swift_loader.remote.payloads import map_whole
 from swift_loader.remote.versions import here

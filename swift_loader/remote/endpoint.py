@@ -28,7 +28,10 @@ import zmq
 
 from swift_loader.errors import ConfigError, LoaderError
 from swift_loader.pipeline.local import LocalLink
-from swift_loader.remote.frames import (
+from swift_loader.remote.frames import pack, unpack
+from swift_loader.remote.gate import DOMAIN, Gate
+from swift_loader.remote.keys import Keys
+from swift_loader.remote.messages import (
     LONGEST_FRAME_BYTES,
     PROTOCOL,
     AskStatus,
@@ -41,11 +44,7 @@ from swift_loader.remote.frames import (
     Ping,
     Status,
     Welcome,
-    pack,
-    unpack,
 )
-from swift_loader.remote.gate import DOMAIN, Gate
-from swift_loader.remote.keys import Keys
 from swift_loader.remote.payloads import Payloads
 from swift_loader.remote.session import Session, Worker
 from swift_loader.remote.shares import shares

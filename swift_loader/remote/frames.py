@@ -1,16 +1,9 @@
-"""What an endpoint and a training process say to each other, as ZeroMQ frames.
+"""The messages of `swift_loader.remote.messages` as ZeroMQ frames, and back.
 
 A ZeroMQ message is a run of frames, and may hold several of ours. A frame is ``<u8 kind> <body>``;
 `Chunk` and `MadeFrame` are followed by one raw frame with their bytes. Bodies are `struct` where it
 matters and JSON elsewhere: nothing here is unpickled, and whatever is malformed, too long or out
 of range is a `FrameError`.
-
-Down (training process to endpoint): `Hello`, `Chunk`, `SetPlan`, `Order`, `Forget`, `AskStacks`,
-`Bye`; and `AskStatus` from anybody who may connect.
-Up: `Welcome`, `Up`, `Refused`, `MadeFrame`, `NotMade`, `Crashed`, `Stacks`, `Ping`, `Closing`,
-`Status`.
-
-Every `Order` is answered once, by `MadeFrame`, `NotMade` or `Crashed`.
 """
 
 from __future__ import annotations
@@ -20,12 +13,29 @@ import binascii
 import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
-from swift_loader.errors import LoaderError
 from swift_loader.pipeline.link import Crashed, NotMade, Refused, Up
 from swift_loader.plan import Plan
+from swift_loader.remote.messages import (
+    CHUNK_BYTES,
+    AskStacks,
+    AskStatus,
+    Buffer,
+    Bye,
+    Chunk,
+    Closing,
+    FrameError,
+    Hello,
+    MadeFrame,
+    Message,
+    Order,
+    Ping,
+    Stacks,
+    Status,
+    Welcome,
+)
 from swift_loader.transport.messages import (
     BadSample,
     ErrorReport,
@@ -35,162 +45,12 @@ from swift_loader.transport.messages import (
     StageTimes,
 )
 
-__all__ = [
-    "CHUNK_BYTES",
-    "LONGEST_FRAME_BYTES",
-    "PROTOCOL",
-    "AskStacks",
-    "AskStatus",
-    "Bye",
-    "Chunk",
-    "Closing",
-    "FrameError",
-    "Hello",
-    "MadeFrame",
-    "Message",
-    "Order",
-    "Ping",
-    "Stacks",
-    "Status",
-    "Welcome",
-    "pack",
-    "unpack",
-]
+__all__ = ["pack", "unpack"]
 
-PROTOCOL = 1
-CHUNK_BYTES = 1 << 20
-LONGEST_FRAME_BYTES = 1 << 24  # of what a training process sends; ZeroMQ cuts off a longer one
 _LONGEST_JSON_BYTES = 1 << 22
 _MOST_FRAMES = 4096
 
-Buffer = bytes | memoryview
 T = TypeVar("T")
-
-
-class FrameError(LoaderError, ValueError):
-    """A peer sent something that is no message of this protocol. Says what is wrong with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """A training process asks for a session.
-
-    `versions` by name; the payload (the dataset and all that belongs to it) is known by its size
-    and SHA-256; then the place of this consumer among all, and the numbers of the workers behind
-    this connection: `first_worker`, then every `worker_step`-th.
-    """
-
-    protocol: int
-    versions: dict[str, str]
-    payload_bytes: int
-    payload_sha256: str
-    consumer_index: int
-    nb_consumer: int
-    worker_per_consumer: int
-    seed: int
-    first_worker: int
-    worker_step: int
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """The next bytes of the payload, from `offset` on."""
-
-    offset: int
-    data: Buffer
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Make batch `number`. `indices` (int64, little endian) where the order is the user's own."""
-
-    ticket: int
-    number: Number
-    indices: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class AskStacks:
-    """Where are your workers?"""
-
-
-@dataclass(frozen=True, slots=True)
-class Bye:
-    """The session is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskStatus:
-    """What is the endpoint doing? Needs no session."""
-
-
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """The session begins. `need_payload`: send it, nobody else has."""
-
-    session: int
-    capacity: int
-    need_payload: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MadeFrame:
-    """A batch. `data` is what the slot held."""
-
-    ticket: int
-    nb_samples: int
-    times: StageTimes
-    skeleton: bytes
-    bad: tuple[BadSample, ...]
-    data: Buffer
-
-
-@dataclass(frozen=True, slots=True)
-class Stacks:
-    """Where the workers are, for a reader."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ping:
-    """Are you still there? Needs no answer: that it can't be delivered is the answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """The endpoint ends, or ends this session; `why` for a reader."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What the endpoint is doing, JSON-able."""
-
-    facts: dict[str, Any]
-
-
-Message = (
-    Hello
-    | Chunk
-    | SetPlan
-    | Order
-    | Forget
-    | AskStacks
-    | Bye
-    | AskStatus
-    | Welcome
-    | Up
-    | Refused
-    | MadeFrame
-    | NotMade
-    | Crashed
-    | Stacks
-    | Ping
-    | Closing
-    | Status
-)
 
 _CHUNK = struct.Struct("<BQ")
 _ORDER = struct.Struct("<BQIqq")
@@ -200,25 +60,24 @@ _TICKET = struct.Struct("<Q")
 
 def pack(message: Message) -> list[Buffer]:
     """The frames of `message`."""
-    kind = type(message)
-    if kind is Order:
-        order: Order = message  # type: ignore[assignment]
-        n = order.number
-        head = _ORDER.pack(_KIND_OF[Order], order.ticket, n.plan_id, n.epoch, n.k)
-        return [head + order.indices]
-    if kind is MadeFrame:
-        made: MadeFrame = message  # type: ignore[assignment]
-        bad = json.dumps([asdict(one) for one in made.bad]).encode() if made.bad else b""
-        head = _MADE.pack(_KIND_OF[MadeFrame], made.ticket, made.nb_samples, *made.times, len(bad))
-        return [head + bad + made.skeleton, made.data]
-    if kind is Chunk:
-        chunk: Chunk = message  # type: ignore[assignment]
-        return [_CHUNK.pack(_KIND_OF[Chunk], chunk.offset), chunk.data]
-    head = bytes([_KIND_OF[kind]])
-    if kind is Forget:
-        tickets: Forget = message  # type: ignore[assignment]
-        return [head + b"".join(map(_TICKET.pack, sorted(tickets.tickets)))]
-    return [head + json.dumps(_plain(message), separators=(",", ":")).encode()]
+    head = bytes([_KIND_OF[type(message)]])
+    match message:
+        case Order(ticket=ticket, number=n, indices=indices):
+            return [_ORDER.pack(head[0], ticket, n.plan_id, n.epoch, n.k) + indices]
+        case MadeFrame():
+            return [_made_head(head[0], message), message.data]
+        case Chunk(offset=offset, data=data):
+            return [_CHUNK.pack(head[0], offset), data]
+        case Forget(tickets=tickets):
+            return [head + b"".join(map(_TICKET.pack, sorted(tickets)))]
+        case _:
+            return [head + json.dumps(_plain(message), separators=(",", ":")).encode()]
+
+
+def _made_head(kind: int, made: MadeFrame) -> bytes:
+    bad = json.dumps([asdict(one) for one in made.bad]).encode() if made.bad else b""
+    head = _MADE.pack(kind, made.ticket, made.nb_samples, *made.times, len(bad))
+    return head + bad + made.skeleton
 
 
 def unpack(frames: Sequence[Buffer]) -> Iterator[Message]:

@@ -7,7 +7,7 @@ import os
 
 import psutil
 
-from swift_loader.remote.frames import Chunk, FrameError
+from swift_loader.remote.messages import Chunk, FrameError
 from swift_loader.transport.memory import create_region, map_shared
 
 __all__ = ["HeldPayload", "Payloads"]

@@ -29,7 +29,7 @@ from swift_loader.pipeline.link import (
 )
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.plan import Plan
-from swift_loader.remote.frames import (
+from swift_loader.remote.messages import (
     AskStacks,
     Chunk,
     FrameError,

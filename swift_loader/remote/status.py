@@ -7,8 +7,9 @@ from typing import Any
 import zmq
 
 from swift_loader.errors import WorkerError
-from swift_loader.remote.frames import AskStatus, FrameError, Status, pack, unpack
+from swift_loader.remote.frames import pack, unpack
 from swift_loader.remote.keys import Keys
+from swift_loader.remote.messages import AskStatus, FrameError, Status
 
 __all__ = ["ask_status"]
 

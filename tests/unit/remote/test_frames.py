@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from swift_loader.pipeline.link import Crashed, NotMade, Refused, Up
 from swift_loader.plan import Plan
 from swift_loader.remote import frames
-from swift_loader.remote.frames import FrameError, pack, unpack
+from swift_loader.remote.frames import pack, unpack
+from swift_loader.remote.messages import FrameError
 from swift_loader.transport.messages import (
     BadSample,
     ErrorReport,

@@ -20,7 +20,7 @@ from swift_loader import ConfigError, SwiftLoader
 from swift_loader.batch.shipping import pack as pack_payload
 from swift_loader.pipeline.link import Up
 from swift_loader.plan import Plan
-from swift_loader.remote import frames
+from swift_loader.remote import frames, messages
 from swift_loader.remote.client import sha256_of
 from swift_loader.remote.keys import Keys, load_keys
 from swift_loader.remote.status import ask_status
@@ -79,9 +79,9 @@ def no_growth(endpoint: RunningEndpoint) -> Iterator[None]:
     assert process.num_fds() <= fds + 8
 
 
-def hello(fd: int, **changes: Any) -> frames.Hello:
+def hello(fd: int, **changes: Any) -> messages.Hello:
     place: dict[str, Any] = {
-        "protocol": frames.PROTOCOL,
+        "protocol": messages.PROTOCOL,
         "versions": here(),
         "payload_bytes": os.fstat(fd).st_size,
         "payload_sha256": sha256_of(fd),
@@ -92,7 +92,7 @@ def hello(fd: int, **changes: Any) -> frames.Hello:
         "first_worker": 0,
         "worker_step": 1,
     }
-    return frames.Hello(**{**place, **changes})
+    return messages.Hello(**{**place, **changes})
 
 
 @pytest.fixture
@@ -129,9 +129,9 @@ def answer(peer: zmq.Socket[Any], kind: type) -> Any:
 def session(peer: zmq.Socket[Any], fd: int) -> None:
     """Go through the beginning of a session."""
     peer.send_multipart(frames.pack(hello(fd)))
-    if answer(peer, frames.Welcome).need_payload:
+    if answer(peer, messages.Welcome).need_payload:
         whole = os.pread(fd, os.fstat(fd).st_size, 0)
-        peer.send_multipart(frames.pack(frames.Chunk(0, whole)))
+        peer.send_multipart(frames.pack(messages.Chunk(0, whole)))
     answer(peer, Up)
     peer.send_multipart(frames.pack(SetPlan(0, Plan(1000, 1, 1, False, 0, 0))))
 
@@ -151,7 +151,7 @@ def test_ten_thousand_messages_without_the_key_change_nothing(endpoint: RunningE
                     continue  # it hung up, as it should
         with dealer(endpoint, None) as peer:
             for _ in range(100):
-                peer.send_multipart(frames.pack(frames.AskStatus()))
+                peer.send_multipart(frames.pack(messages.AskStatus()))
             assert not peer.poll(500)
 
 
@@ -162,14 +162,14 @@ def test_ten_thousand_messages_with_the_key_and_no_sense_change_nothing(
     valid = [
         frames.pack(message)
         for message in (
-            frames.Hello(1, here(), 1 << 20, "0" * 64, 0, 1, 1, 0, 0, 1),
-            frames.Chunk(0, b"123"),
+            messages.Hello(1, here(), 1 << 20, "0" * 64, 0, 1, 1, 0, 0, 1),
+            messages.Chunk(0, b"123"),
             SetPlan(0, Plan(100, 4, 1, True, 20, 0)),
-            frames.Order(1, Number(0, 0, 0)),
+            messages.Order(1, Number(0, 0, 0)),
             Forget(frozenset({1, 2})),
-            frames.AskStacks(),
-            frames.Bye(),
-            frames.AskStatus(),
+            messages.AskStacks(),
+            messages.Bye(),
+            messages.AskStatus(),
         )
     ]
     with no_growth(endpoint):
@@ -190,8 +190,8 @@ def test_ten_thousand_messages_with_the_key_and_no_sense_change_nothing(
 
 def test_oversized_frame_cuts_its_sender_off(endpoint: RunningEndpoint, key_file: Path) -> None:
     with no_growth(endpoint), dealer(endpoint, load_keys(key_file)) as peer:
-        peer.send(bytes(frames.LONGEST_FRAME_BYTES + 1))
-        peer.send_multipart(frames.pack(frames.AskStatus()))
+        peer.send(bytes(messages.LONGEST_FRAME_BYTES + 1))
+        peer.send_multipart(frames.pack(messages.AskStatus()))
         peer.poll(1000)
 
 
@@ -200,13 +200,13 @@ def test_dataset_that_does_not_fit_or_is_not_what_was_announced_is_refused(
 ) -> None:
     with dealer(endpoint, load_keys(key_file)) as peer:
         peer.send_multipart(frames.pack(hello(payload_fd, payload_bytes=2**62)))
-        assert "does not fit" in answer(peer, frames.Closing).why
+        assert "does not fit" in answer(peer, messages.Closing).why
     with dealer(endpoint, load_keys(key_file)) as peer:
         peer.send_multipart(frames.pack(hello(payload_fd, payload_sha256="0" * 64)))
-        assert answer(peer, frames.Welcome).need_payload
+        assert answer(peer, messages.Welcome).need_payload
         size = os.fstat(payload_fd).st_size
-        peer.send_multipart(frames.pack(frames.Chunk(0, os.pread(payload_fd, size, 0))))
-        assert "announced" in answer(peer, frames.Closing).why
+        peer.send_multipart(frames.pack(messages.Chunk(0, os.pread(payload_fd, size, 0))))
+        assert "announced" in answer(peer, messages.Closing).why
 
 
 def test_versions_that_do_not_work_together_are_refused(
@@ -215,10 +215,10 @@ def test_versions_that_do_not_work_together_are_refused(
     with dealer(endpoint, load_keys(key_file)) as peer:
         old = {**here(), "python": "3.8.1"}
         peer.send_multipart(frames.pack(hello(payload_fd, versions=old)))
-        assert "3.8.1" in answer(peer, frames.Closing).why
+        assert "3.8.1" in answer(peer, messages.Closing).why
     with dealer(endpoint, load_keys(key_file)) as peer:
         peer.send_multipart(frames.pack(hello(payload_fd, protocol=99)))
-        assert "99" in answer(peer, frames.Closing).why
+        assert "99" in answer(peer, messages.Closing).why
 
 
 def test_half_open_connections_keep_nobody_out(endpoint: RunningEndpoint) -> None:
@@ -235,7 +235,7 @@ def test_peer_that_orders_and_does_not_read_makes_nothing_grow(
     with dealer(endpoint, load_keys(key_file), RCVHWM=1, RCVBUF=1 << 16) as peer:
         session(peer, payload_fd)
         for k in range(600):
-            peer.send_multipart(frames.pack(frames.Order(k, Number(0, 0, k))))
+            peer.send_multipart(frames.pack(messages.Order(k, Number(0, 0, k))))
         made = []
         for _ in range(3):
             time.sleep(1.0)  # what it would do meanwhile is what this is about
@@ -250,10 +250,10 @@ def test_order_out_of_range_ends_its_own_session_at_most(
 ) -> None:
     with dealer(endpoint, load_keys(key_file)) as peer:
         session(peer, payload_fd)
-        peer.send_multipart(frames.pack(frames.Order(1, Number(0, 0, 10**9))))
-        peer.send_multipart(frames.pack(frames.Order(2, Number(0, 0, 1), b"\xff" * 8)))
-        peer.send_multipart(frames.pack(frames.Order(3, Number(5, 0, 1))))
-        answer(peer, frames.Closing)
+        peer.send_multipart(frames.pack(messages.Order(1, Number(0, 0, 10**9))))
+        peer.send_multipart(frames.pack(messages.Order(2, Number(0, 0, 1), b"\xff" * 8)))
+        peer.send_multipart(frames.pack(messages.Order(3, Number(5, 0, 1))))
+        answer(peer, messages.Closing)
     still_serves(endpoint)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from swift_loader.pipeline.link import Crashed, NotMade, Refused, Up
 from swift_loader.plan import Plan
-from swift_loader.remote import frames
+from swift_loader.remote import messages
 from swift_loader.remote.frames import pack, unpack
 from swift_loader.remote.messages import FrameError
 from swift_loader.transport.messages import (
@@ -23,36 +23,38 @@ from swift_loader.transport.messages import (
 FAULT = ErrorReport(b"\x80\x05N.", "ValueError", "broken \ud7ff", "Traceback ...", "fetching", (3,))
 PLAN = Plan(100, 4, 2, True, 20, 2**64 - 1, "pad", ((0, 10), (20, 40)))
 MESSAGES = [
-    frames.Hello(1, {"python": "3.11"}, 2**33, "ab" * 32, 0, 2, 3, 2**63 - 1, 4, 2),
-    frames.Chunk(2**40, b"data"),
+    messages.Hello(1, {"python": "3.11"}, 2**33, "ab" * 32, 0, 2, 3, 2**63 - 1, 4, 2),
+    messages.Chunk(2**40, b"data"),
     SetPlan(7, PLAN),
     SetPlan(0, Plan(10, 1, 1, False, 0, 0)),
-    frames.Order(2**63, Number(2**32 - 1, 2**40, 2**50)),
-    frames.Order(1, Number(0, 0, 0), b"12345678" * 5),
+    messages.Order(2**63, Number(2**32 - 1, 2**40, 2**50)),
+    messages.Order(1, Number(0, 0, 0), b"12345678" * 5),
     Forget(frozenset()),
     Forget(frozenset({1, 2**63})),
-    frames.AskStacks(),
-    frames.Bye(),
-    frames.AskStatus(),
-    frames.Welcome(3, 8, True),
+    messages.AskStacks(),
+    messages.Bye(),
+    messages.AskStatus(),
+    messages.Welcome(3, 8, True),
     Up(10**12, "Images", 8, 0.25),
     Up(None, ""),
     Refused(FAULT),
-    frames.MadeFrame(5, 64, StageTimes(0.5, 0.25, 0.0), b"skeleton", (), b"batch"),
-    frames.MadeFrame(5, 64, StageTimes(0, 0, 0), b"", (BadSample(3, "ValueError: x", True),), b""),
+    messages.MadeFrame(5, 64, StageTimes(0.5, 0.25, 0.0), b"skeleton", (), b"batch"),
+    messages.MadeFrame(
+        5, 64, StageTimes(0, 0, 0), b"", (BadSample(3, "ValueError: x", True),), b""
+    ),
     NotMade(9, None),
     NotMade(9, FAULT),
     Crashed("worker 1 was killed", None),
     Crashed("worker 1 was killed", 2, 33),
-    frames.Stacks("File ..."),
-    frames.Ping(),
-    frames.Closing("it ends"),
-    frames.Status({"sessions": [{"workers": 1}]}),
+    messages.Stacks("File ..."),
+    messages.Ping(),
+    messages.Closing("it ends"),
+    messages.Status({"sessions": [{"workers": 1}]}),
 ]
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
-def test_message_arrives_as_it_was_sent(message: frames.Message) -> None:
+def test_message_arrives_as_it_was_sent(message: messages.Message) -> None:
     assert list(unpack(pack(message))) == [message]
 
 
@@ -63,7 +65,7 @@ def test_several_messages_travel_as_one() -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
 def test_message_cut_short_anywhere_is_refused_or_another_valid_one(
-    message: frames.Message,
+    message: messages.Message,
 ) -> None:
     first, *rest = pack(message)
     for length in range(len(first)):
@@ -77,7 +79,7 @@ def test_message_cut_short_anywhere_is_refused_or_another_valid_one(
     st.binary(min_size=1, max_size=8),
 )
 def test_mutated_message_is_refused_or_another_valid_one(
-    message: frames.Message, at: int, patch: bytes
+    message: messages.Message, at: int, patch: bytes
 ) -> None:
     first, *rest = pack(message)
     changed = bytearray(first)
@@ -104,7 +106,7 @@ def test_random_frames_are_refused_or_valid(random: list[bytes]) -> None:
         [b"\x07" + b" " * (1 << 23)],
         [b"\x07{}"] * 5000,
         [b"\x02"],
-        [pack(frames.Chunk(0, b"x"))[0], b"x" * ((1 << 20) + 1)],
+        [pack(messages.Chunk(0, b"x"))[0], b"x" * ((1 << 20) + 1)],
         [b'\x03{"plan_id":0,"plan":{"nb_samples":-1}}'],
         [b'\x03{"plan_id":0,"plan":{"__class__":1}}'],
         [b'\x03{"plan_id":-1,"plan":{}}'],
@@ -119,8 +121,8 @@ def test_what_can_not_be_is_refused(run: list[bytes]) -> None:
 
 def _unpack_or_refuse(run: list[bytes]) -> None:
     try:
-        messages = list(unpack(run))
+        told = list(unpack(run))
     except FrameError:
         return
-    for message in messages:
-        assert isinstance(message, frames.Message)
+    for message in told:
+        assert isinstance(message, messages.Message)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import random
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,17 @@ import zmq
 
 from swift_loader import ConfigError, SwiftLoader
 from swift_loader.batch.shipping import pack as pack_payload
-from swift_loader.pipeline.link import Up
+from swift_loader.pipeline.link import Event, Gone, Up
+from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
 from swift_loader.remote import frames, messages
-from swift_loader.remote.client import sha256_of
+from swift_loader.remote.address import Address
+from swift_loader.remote.client import EndpointLink, sha256_of
 from swift_loader.remote.keys import Keys, load_keys
 from swift_loader.remote.status import ask_status
 from swift_loader.remote.versions import here
 from swift_loader.transport.messages import Forget, Number, SetPlan
+from swift_loader.worker.place import Place
 from tests import datasets
 from tests.conformance import indices_of
 from tests.process.remote.endpoints import RunningEndpoint
@@ -301,3 +306,51 @@ def test_endpoint_that_is_no_endpoint_is_told_so_at_start(key_file: Path) -> Non
         ):
             loader.start(0)
         thread.join()
+
+
+def test_endpoint_that_talks_nonsense_while_it_is_sent_to_is_a_lost_connection() -> None:
+    """ZeroMQ ends such a connection at once: often between two frames of what `flush` sends."""
+    for _ in range(10):
+        with nonsense() as address:
+            fd = os.memfd_create("payload")
+            os.write(fd, b"x")
+            job = Job(Place(0, 1, 1, 0, None), fd, 0, 1, timeout_s=30.0, max_kept=1)
+            link = EndpointLink(0, Address(address, None, timeout_s=30.0), job, "0" * 64)
+            tickets = count()
+            events: list[Event] = []
+            deadline_s = time.monotonic() + 20
+            while not events and time.monotonic() < deadline_s:
+                for ticket in islice(tickets, 2000):
+                    link.make(ticket, Number(0, 0, ticket), b"")
+                link.flush()
+                events = link.receive()
+            link.close()
+            link.wait_closed(time.monotonic() + 1)
+            os.close(fd)
+        assert [type(event) for event in events] == [Gone]
+
+
+@contextmanager
+def nonsense() -> Iterator[str]:
+    """Shakes hands as a ZeroMQ socket does (ZMTP 3.0, NULL), listens a while, and sends noise."""
+    ready = b"\x05READY" + b"\x0bSocket-Type" + struct.pack(">I", 6) + b"ROUTER"
+    shake = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+    def talk() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            peer.sendall(shake + struct.pack("BB", 4, len(ready)) + ready)
+            nb_bytes = 0
+            while nb_bytes < 200_000 and (part := peer.recv(1 << 16)):
+                nb_bytes += len(part)
+            peer.sendall(b"\xff" * 64)
+            with suppress(ConnectionResetError):
+                while peer.recv(1 << 20):
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(30)
+        talking = threading.Thread(target=talk)
+        talking.start()
+        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        talking.join(30)

@@ -91,25 +91,36 @@ def test_blocks_about_endpoints_run(folder: Path) -> None:
             run([sys.executable, name], folder, name)
 
 
-def test_blocks_about_ray_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray.train", reason="needs Ray", exc_type=ImportError)
+@pytest.fixture
+def ray_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One that a script joins by itself, and whose nodes can import what is in `folder`."""
+    pytest.importorskip("ray", reason="needs Ray")
     from ray.cluster_utils import Cluster
 
-    load, train = marked("recipes.md", "Ray")
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{folder}")  # of the nodes
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8})
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    yield
+    cluster.shutdown()
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_block_about_workers_on_ray_runs(folder: Path) -> None:
+    load, _ = marked("recipes.md", "Ray")
     head = "from squares import Squares\nfrom swift_loader import SwiftLoader\n"
-    try:
-        (folder / "load.py").write_text(
-            head + _with(load.code, {"num_workers=16": "num_workers=2"}) + _SEEN
-        )
-        run([sys.executable, "load.py"], folder, "load.py")
-        assert train.title is not None
-        (folder / train.title).write_text(train.code)
-        run([sys.executable, train.title], folder, train.title)
-    finally:
-        cluster.shutdown()
+    (folder / "load.py").write_text(
+        head + _with(load.code, {"num_workers=16": "num_workers=2"}) + _SEEN
+    )
+    run([sys.executable, "load.py"], folder, "load.py")
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_block_about_ray_train_runs(folder: Path) -> None:
+    pytest.importorskip("ray.train", reason="needs ray[train]", exc_type=ImportError)
+    _, train = marked("recipes.md", "Ray")
+    assert train.title is not None
+    (folder / train.title).write_text(train.code)
+    run([sys.executable, train.title], folder, train.title)
 
 
 def _with(code: str, changes: dict[str, str]) -> str:

@@ -95,6 +95,12 @@ def test_accelerate_takes_the_loader_as_it_is(tmp_path: Path) -> None:
     assert "epoch 8:" in output
 
 
+def test_workers_that_ray_places_share_the_epochs_with_one_at_home(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs Ray")
+    output = run_example(tmp_path, "remote_ray.py")
+    assert output.count(": 2000 samples") == 3
+
+
 def test_ray_train_gives_each_training_worker_its_share(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs Ray")
     pytest.importorskip("ray.train", reason="needs ray[train]", exc_type=ImportError)

@@ -46,7 +46,7 @@ from swift_loader.pipeline.link import (
 from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
 from swift_loader.remote.address import Address
-from swift_loader.remote.frames import pack, unpack
+from swift_loader.remote.frames import SHORT_BYTES, bundled, pack, unpack
 from swift_loader.remote.messages import (
     CHUNK_BYTES,
     PROTOCOL,
@@ -102,8 +102,8 @@ class FrameParcel:
     def open(self) -> tuple[bytes, NDArray[np.uint8]]:
         base: NDArray[np.uint8] = np.frombuffer(self._data, np.uint8)
         self._data = b""
-        if base.ctypes.data % _ALIGNED_BYTES:  # small: it lies where it happened to be read to
-            base = base.copy()
+        if self.nbytes <= SHORT_BYTES or base.ctypes.data % _ALIGNED_BYTES:
+            base = base.copy()  # it lies among others, and where it happened to be read to
         return self._skeleton, base
 
     def discard(self) -> None:
@@ -207,7 +207,7 @@ class EndpointLink:
                 return
             frames, self._outbox = self._outbox, []
             try:
-                self._socket.send_multipart(frames, zmq.NOBLOCK)
+                self._socket.send_multipart(bundled(frames), zmq.NOBLOCK)
             except zmq.Again:  # its connection ended between two frames: the monitor says why
                 self._wake()
                 return

@@ -28,7 +28,7 @@ import zmq
 
 from swift_loader.errors import ConfigError, LoaderError
 from swift_loader.pipeline.local import LocalLink
-from swift_loader.remote.frames import pack, unpack
+from swift_loader.remote.frames import bundled, pack, unpack
 from swift_loader.remote.gate import DOMAIN, Gate
 from swift_loader.remote.keys import Keys
 from swift_loader.remote.messages import (
@@ -229,13 +229,13 @@ class Endpoint:
         self._watch(identity, worker)
 
     def _turn(self, identity: bytes) -> None:
-        """After events: orders go to workers, answers to the network."""
+        """After events: answers go to the network, which makes room, and orders to workers."""
+        self._flush(identity)
         peer = self._peers.get(identity)
         if peer is None:
             return
         with self._blaming(identity):
             peer.session.dispatch()
-        self._flush(identity)
         if peer.session.state == "over":
             self._close(identity, "its dataset could not be built")
 
@@ -368,7 +368,7 @@ class Endpoint:
         if peer is None or not peer.outbox:
             return
         frames, peer.outbox, peer.outbox_bytes = peer.outbox, [], 0
-        why = self._send(identity, frames)
+        why = self._send(identity, bundled(frames))
         if why:
             self._close(identity, why)
 

@@ -1,9 +1,10 @@
 """The messages of `swift_loader.remote.messages` as ZeroMQ frames, and back.
 
 A ZeroMQ message is a run of frames, and may hold several of ours. A frame is ``<u8 kind> <body>``;
-`Chunk` and `MadeFrame` are followed by one raw frame with their bytes. Bodies are `struct` where it
-matters and JSON elsewhere: nothing here is unpickled, and whatever is malformed, too long or out
-of range is a `FrameError`.
+`Chunk`, and a `MadeFrame` whose batch is not short, are followed by one raw frame with their bytes.
+As ZeroMQ's cost goes by frames, short ones that follow each other travel in one, a bundle:
+``<u8 64> (<u32 length> <frame>)*``. Bodies are `struct` where it matters and JSON elsewhere:
+nothing here is unpickled, and whatever is malformed, too long or out of range is a `FrameError`.
 """
 
 from __future__ import annotations
@@ -45,8 +46,12 @@ from swift_loader.transport.messages import (
     StageTimes,
 )
 
-__all__ = ["pack", "unpack"]
+__all__ = ["SHORT_BYTES", "bundled", "pack", "unpack"]
 
+SHORT_BYTES = 1 << 14  # copied twice, which costs less than a frame
+_BUNDLE = b"\x40"
+_RAW = 2**32 - 1  # for the length of a batch: it follows as a frame of its own
+_LONGEST_BUNDLE_BYTES = 1 << 16
 _LONGEST_JSON_BYTES = 1 << 22
 _MOST_FRAMES = 4096
 
@@ -54,8 +59,9 @@ T = TypeVar("T")
 
 _CHUNK = struct.Struct("<BQ")
 _ORDER = struct.Struct("<BQIqq")
-_MADE = struct.Struct("<BQIfffI")
+_MADE = struct.Struct("<BQIfffII")
 _TICKET = struct.Struct("<Q")
+_LENGTH = struct.Struct("<I")
 
 
 def pack(message: Message) -> list[Buffer]:
@@ -65,7 +71,7 @@ def pack(message: Message) -> list[Buffer]:
         case Order(ticket=ticket, number=n, indices=indices):
             return [_ORDER.pack(head[0], ticket, n.plan_id, n.epoch, n.k) + indices]
         case MadeFrame():
-            return [_made_head(head[0], message), message.data]
+            return _pack_made(head[0], message)
         case Chunk(offset=offset, data=data):
             return [_CHUNK.pack(head[0], offset), data]
         case Forget(tickets=tickets):
@@ -74,10 +80,43 @@ def pack(message: Message) -> list[Buffer]:
             return [head + json.dumps(_plain(message), separators=(",", ":")).encode()]
 
 
-def _made_head(kind: int, made: MadeFrame) -> bytes:
+def _pack_made(kind: int, made: MadeFrame) -> list[Buffer]:
     bad = json.dumps([asdict(one) for one in made.bad]).encode() if made.bad else b""
-    head = _MADE.pack(kind, made.ticket, made.nb_samples, *made.times, len(bad))
-    return head + bad + made.skeleton
+    nb_data = len(made.data) if len(made.data) <= SHORT_BYTES else _RAW
+    head = _MADE.pack(kind, made.ticket, made.nb_samples, *made.times, len(bad), nb_data)
+    if nb_data == _RAW:
+        return [b"".join((head, bad, made.skeleton)), made.data]
+    return [b"".join((head, bad, made.skeleton, made.data))]
+
+
+def bundled(frames: Sequence[Buffer]) -> list[Buffer]:
+    """The same for `unpack`, in fewer frames: neighbours that are short go in one.
+
+    Not for chunks: the raw frame that follows one may be short.
+    """
+    fewer: list[Buffer] = []
+    run: list[Buffer] = []
+    run_bytes = 1
+    for frame in frames:
+        more_bytes = _LENGTH.size + len(frame)
+        if len(frame) > SHORT_BYTES or run_bytes + more_bytes > _LONGEST_BUNDLE_BYTES:
+            fewer += _bundle(run)
+            run, run_bytes = [], 1
+        if len(frame) > SHORT_BYTES:
+            fewer.append(frame)
+        else:
+            run.append(frame)
+            run_bytes += more_bytes
+    return fewer + _bundle(run)
+
+
+def _bundle(run: list[Buffer]) -> list[Buffer]:
+    if len(run) < 2:
+        return run
+    parts: list[Buffer] = [_BUNDLE]
+    for frame in run:
+        parts += (_LENGTH.pack(len(frame)), frame)
+    return [b"".join(parts)]
 
 
 def unpack(frames: Sequence[Buffer]) -> Iterator[Message]:
@@ -86,21 +125,43 @@ def unpack(frames: Sequence[Buffer]) -> Iterator[Message]:
         raise FrameError(f"{len(frames)} frames in one message; {_MOST_FRAMES} are the most")
     rest = iter(frames)
     for frame in rest:
-        if not len(frame):
-            raise FrameError("an empty frame")
-        kind = frame[0]
-        if kind == _KIND_OF[MadeFrame]:
-            yield _made(frame, next(rest, None))
-        elif kind == _KIND_OF[Order]:
-            yield _order(frame)
-        elif kind == _KIND_OF[Chunk]:
-            yield _chunk(frame, next(rest, None))
-        elif kind == _KIND_OF[Forget]:
-            yield _forget(frame)
-        elif kind in _BODIES:
-            yield _BODIES[kind](_body(frame))
+        if frame[:1] == _BUNDLE:
+            for loose in _loose(frame):
+                yield _message(loose, rest)
         else:
-            raise FrameError(f"a frame of kind {kind}, which there is not")
+            yield _message(frame, rest)
+
+
+def _message(frame: Buffer, rest: Iterator[Buffer]) -> Message:
+    """What `frame` says, with the raw frame that it may take from the `rest`."""
+    if not len(frame):
+        raise FrameError("an empty frame")
+    kind = frame[0]
+    if kind == _KIND_OF[MadeFrame]:
+        return _made(frame, rest)
+    if kind == _KIND_OF[Order]:
+        return _order(frame)
+    if kind == _KIND_OF[Chunk]:
+        return _chunk(frame, next(rest, None))
+    if kind == _KIND_OF[Forget]:
+        return _forget(frame)
+    if kind in _BODIES:
+        return _BODIES[kind](_body(frame))
+    raise FrameError(f"a frame of kind {kind}, which there is not")
+
+
+def _loose(bundle: Buffer) -> Iterator[Buffer]:
+    if len(bundle) > _LONGEST_BUNDLE_BYTES:
+        raise FrameError(f"a bundle of {len(bundle)} bytes")
+    at = 1
+    while at < len(bundle):
+        start = at + _LENGTH.size
+        if start > len(bundle):
+            raise FrameError("a bundle that ends too early")
+        at = start + _LENGTH.unpack_from(bundle, at)[0]
+        if at > len(bundle):
+            raise FrameError("a bundle that ends too early")
+        yield bundle[start:at]
 
 
 def _order(frame: Buffer) -> Order:
@@ -110,13 +171,17 @@ def _order(frame: Buffer) -> Order:
     return Order(ticket, Number(plan_id, epoch, k), bytes(frame[_ORDER.size :]))
 
 
-def _made(frame: Buffer, data: Buffer | None) -> MadeFrame:
-    if len(frame) < _MADE.size or data is None:
-        raise FrameError(f"an answer of {len(frame)} bytes, or without its batch")
-    _, ticket, nb_samples, fetch, collate, encode, nb_bad = _MADE.unpack_from(frame)
+def _made(frame: Buffer, rest: Iterator[Buffer]) -> MadeFrame:
+    if len(frame) < _MADE.size:
+        raise FrameError(f"an answer of {len(frame)} bytes")
+    _, ticket, nb_samples, fetch, collate, encode, nb_bad, nb_data = _MADE.unpack_from(frame)
     start = _MADE.size + nb_bad
-    if start > len(frame):
+    stop = len(frame) if nb_data == _RAW else len(frame) - nb_data
+    if start > stop:
         raise FrameError("an answer that ends too early")
+    data = next(rest, None) if nb_data == _RAW else frame[stop:]
+    if data is None:
+        raise FrameError("an answer without its batch")
     bad: tuple[BadSample, ...] = ()
     if nb_bad:
         listed = _json(frame[_MADE.size : start])
@@ -124,7 +189,7 @@ def _made(frame: Buffer, data: Buffer | None) -> MadeFrame:
             raise FrameError("bad samples that are no list")
         bad = tuple(_build(BadSample, one) for one in listed)
     times = StageTimes(fetch, collate, encode)
-    return MadeFrame(ticket, nb_samples, times, bytes(frame[start:]), bad, data)
+    return MadeFrame(ticket, nb_samples, times, bytes(frame[start:stop]), bad, data)
 
 
 def _chunk(frame: Buffer, data: Buffer | None) -> Chunk:

@@ -38,7 +38,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 1
+PROTOCOL = 2
 CHUNK_BYTES = 1 << 20
 LONGEST_FRAME_BYTES = 1 << 24  # of what a training process sends; ZeroMQ cuts off a longer one
 

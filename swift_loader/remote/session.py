@@ -238,6 +238,7 @@ class Session:
         """Runs wherever the last reference to a sent batch goes; so it does next to nothing."""
         self._sent.append(memory)
         if self._stalled:
+            self._stalled = False  # once is enough
             self._wake()
 
     def _answer(self, message: MadeFrame | NotMade | Crashed) -> None:

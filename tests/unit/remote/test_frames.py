@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from swift_loader.pipeline.link import Crashed, NotMade, Refused, Up
 from swift_loader.plan import Plan
 from swift_loader.remote import messages
-from swift_loader.remote.frames import pack, unpack
+from swift_loader.remote.frames import SHORT_BYTES, bundled, pack, unpack
 from swift_loader.remote.messages import FrameError
 from swift_loader.transport.messages import (
     BadSample,
@@ -63,6 +65,35 @@ def test_several_messages_travel_as_one() -> None:
     assert list(unpack(run)) == MESSAGES
 
 
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from([m for m in MESSAGES if not isinstance(m, messages.Chunk)]),
+            st.builds(
+                lambda skeleton, data: messages.MadeFrame(
+                    1,
+                    2,
+                    StageTimes(0, 0, 0),
+                    bytes([skeleton % 251]) * skeleton,
+                    (),
+                    b"\x40" * data,
+                ),
+                st.sampled_from([0, 9, SHORT_BYTES - 100, SHORT_BYTES]),
+                st.sampled_from([0, 1, 99, SHORT_BYTES - 99, SHORT_BYTES, SHORT_BYTES + 1, 10**6]),
+            ),
+        ),
+        max_size=40,
+    )
+)
+def test_short_frames_travel_in_bundles(sent: list[messages.Message]) -> None:
+    run = [frame for message in sent for frame in pack(message)]
+    fewer = bundled(run)
+    assert list(unpack(fewer)) == sent
+    pairs = [len(a) + len(b) for a, b in pairwise(fewer) if max(len(a), len(b)) <= SHORT_BYTES]
+    assert all(together > SHORT_BYTES for together in pairs)
+
+
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
 def test_message_cut_short_anywhere_is_refused_or_another_valid_one(
     message: messages.Message,
@@ -89,6 +120,22 @@ def test_mutated_message_is_refused_or_another_valid_one(
 
 
 @settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(MESSAGES), min_size=2, max_size=4),
+    st.integers(0, 2**16),
+    st.binary(max_size=8),
+)
+def test_mutated_bundle_is_refused_or_another_valid_one(
+    run: list[messages.Message], at: int, patch: bytes
+) -> None:
+    bundle = bytearray(bundled([pack(message)[0] for message in run])[0])
+    at %= len(bundle)
+    bundle[at : at + len(patch)] = patch
+    _unpack_or_refuse([bytes(bundle)])
+    _unpack_or_refuse([bytes(bundle[:at])])
+
+
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.binary(max_size=200), max_size=5))
 def test_random_frames_are_refused_or_valid(random: list[bytes]) -> None:
     _unpack_or_refuse(random)
@@ -111,8 +158,13 @@ def test_random_frames_are_refused_or_valid(random: list[bytes]) -> None:
         [b'\x03{"plan_id":0,"plan":{"__class__":1}}'],
         [b'\x03{"plan_id":-1,"plan":{}}'],
         [b'\x23{"fault":null}'],
+        [b"\x40\x01\0\0"],
+        [b"\x40\x04\0\0\0\x07{}"],
+        [b"\x40" + b"\x03\0\0\0\x07{}" * 10_000],
+        bundled(2 * bundled(2 * [b"\x07{}"])),
+        [pack(messages.MadeFrame(5, 64, StageTimes(0, 0, 0), b"", (), b"x" * 20_000))[0]],
     ],
-    ids=range(14),
+    ids=range(19),
 )
 def test_what_can_not_be_is_refused(run: list[bytes]) -> None:
     with pytest.raises(FrameError):

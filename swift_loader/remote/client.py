@@ -2,35 +2,24 @@
 
 Says to the endpoint: `Hello`, `Chunk`, `SetPlan`, `Order`, `Forget`, `AskStacks`, `Bye`.
 
-One link is one session over one connection. When the connection ends the link is `Gone`, and the
-pipeline asks for another one, whose connection ZeroMQ tries to make again and again, ever less
-often, until `Endpoint.give_up_at_s`. So nothing that belongs to an old session can come late.
-
-There is no thread and no clock here. ZeroMQ's own thread sends, receives, beats the heart and
-retries; it makes one of two descriptors readable, for what came in and for what happened to the
-connection. A ZeroMQ socket is not for two threads at once, so every call is under a lock, and none
-of them waits. The descriptor of a socket tells only of what is new, and any call may be the one
-that takes notice; so `receive` reads all there is, and `flush`, if it finds something to read,
-says so on a socket of ours.
+One link is one session over one `Connection`. When that ends the link is `Gone`, and the pipeline
+asks for another one, which is tried until `Address.give_up_at_s`. So nothing that belongs to an old
+session can come late. Every call is under a lock, and only `stack` waits.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
 import select
-import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import zmq
 from numpy.typing import NDArray
-from zmq.utils.monitor import parse_monitor_message
 
 from swift_loader.errors import ConfigError
 from swift_loader.pipeline.link import (
@@ -46,7 +35,8 @@ from swift_loader.pipeline.link import (
 from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
 from swift_loader.remote.address import Address
-from swift_loader.remote.frames import SHORT_BYTES, bundled, pack, unpack
+from swift_loader.remote.connection import Connection
+from swift_loader.remote.frames import SHORT_BYTES
 from swift_loader.remote.messages import (
     CHUNK_BYTES,
     PROTOCOL,
@@ -71,22 +61,10 @@ from swift_loader.worker.faults import report
 
 __all__ = ["EndpointLink", "sha256_of"]
 
-_RETRY_S = 0.1
-_LONGEST_RETRY_S = 2.0
-_LINGER_S = 0.5
 _STACK_WAIT_S = 3.0
 _BROKEN_HANDSHAKES = 3  # one may be an endpoint that ends just then
 _LONGEST_ROUND_TRIP_S = 0.5
 _ALIGNED_BYTES = 8
-_EVENTS = (
-    zmq.EVENT_HANDSHAKE_SUCCEEDED
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-    | zmq.EVENT_CONNECT_RETRIED
-    | zmq.EVENT_CLOSED
-    | zmq.EVENT_DISCONNECTED
-)
 
 
 class FrameParcel:
@@ -129,42 +107,10 @@ class EndpointLink:
         self._stacks: str | None = None
         self._early: list[Event] = []  # came while `stack` was waiting
         self._lock = threading.RLock()
-        self._outbox: list[Buffer] = []
-        self._wake_read, self._wake_write = socket.socketpair()
-        for end in (self._wake_read, self._wake_write):
-            end.setblocking(False)
         address.wanted()
-        self._connect()
-        self._post(self._hello(payload_sha256))
-        self.flush()
-        if self._monitor.poll(0):  # only who has once found nothing is told of what comes
-            self._wake()
-
-    def _connect(self) -> None:
-        address = self._address
-        self._context: zmq.Context[Any] = zmq.Context()
-        sock = self._socket = self._context.socket(zmq.DEALER)
-        sock.setsockopt(zmq.SNDHWM, 0)
-        sock.setsockopt(zmq.RCVHWM, 0)  # bounded by credits, and a full one would stop heartbeats
-        sock.setsockopt(zmq.LINGER, 0)
-        sock.setsockopt(zmq.IPV6, 1)
-        sock.setsockopt(zmq.RECONNECT_IVL, int(_RETRY_S * 1000))
-        sock.setsockopt(zmq.RECONNECT_IVL_MAX, int(_LONGEST_RETRY_S * 1000))
-        life_ms = max(100, int(address.timeout_s * 1000 / 3))
-        sock.setsockopt(zmq.CONNECT_TIMEOUT, life_ms)
-        sock.setsockopt(zmq.HANDSHAKE_IVL, life_ms)
-        sock.setsockopt(zmq.HEARTBEAT_IVL, max(50, min(1000, life_ms // 2)))
-        sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, life_ms)
-        if address.keys is not None:
-            address.keys.secure_client(sock)
-        self._monitor = sock.get_monitor_socket(_EVENTS)
-        try:
-            sock.connect(address.address)
-        except zmq.ZMQError as error:
-            self._disconnect()
-            raise ConfigError(
-                f"remote_workers={address.address!r}: {error.strerror}; give it as tcp://host:port"
-            ) from None
+        self._connection = Connection(address)
+        self._connection.post(self._hello(payload_sha256))
+        self._connection.flush()
 
     def _hello(self, payload_sha256: str) -> Hello:
         place, job = self._job.place, self._job
@@ -184,7 +130,7 @@ class EndpointLink:
     def filenos(self) -> Sequence[int]:
         if self._over:
             return []
-        return [self._socket.fileno(), self._monitor.fileno(), self._wake_read.fileno()]
+        return self._connection.filenos()
 
     # ---- down
 
@@ -199,24 +145,12 @@ class EndpointLink:
 
     def _post(self, message: Message) -> None:
         with self._lock:
-            self._outbox += pack(message)
+            self._connection.post(message)
 
     def flush(self) -> None:
         with self._lock:
-            if self._over or not self._outbox:
-                return
-            frames, self._outbox = self._outbox, []
-            try:
-                self._socket.send_multipart(bundled(frames), zmq.NOBLOCK)
-            except zmq.Again:  # its connection ended between two frames: the monitor says why
-                self._wake()
-                return
-            if self._socket.poll(0):  # it may have taken notice of what came in: nobody else will
-                self._wake()
-
-    def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
-            self._wake_write.send(b"\0")
+            if not self._over:
+                self._connection.flush()
 
     # ---- up
 
@@ -228,28 +162,21 @@ class EndpointLink:
             return events
 
     def _read(self, events: list[Event]) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._wake_read.recv(4096)
-        while not self._over:
-            try:
-                frames = self._monitor.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                break
-            about = parse_monitor_message(frames)
-            self._on_connection(int(about["event"]), int(about["value"]), events)
+        self._connection.woken()
+        for event, value in self._connection.happened():
+            self._on_connection(event, value, events)
+            if self._over:
+                return
         self._read_messages(events)
 
     def _read_messages(self, events: list[Event]) -> None:
-        while not self._over:
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
-            try:
-                for message in unpack([frame.buffer for frame in frames]):
-                    self._on_message(message, events)
-            except FrameError as error:
-                self._lose(f"{self.name} sent what it must not: {error}", events)
+        try:
+            for message in self._connection.received():
+                self._on_message(message, events)
+                if self._over:
+                    return
+        except FrameError as error:
+            self._lose(f"{self.name} sent what it must not: {error}", events)
 
     def _on_message(self, message: Message, events: list[Event]) -> None:
         match message:
@@ -300,9 +227,8 @@ class EndpointLink:
         """All of it, from where it lies: ZeroMQ reads it while it sends."""
         whole = map_whole(self._job.payload_fd)
         for offset in range(0, len(whole), CHUNK_BYTES):
-            frames = pack(Chunk(offset, whole[offset : offset + CHUNK_BYTES]))
-            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
-        self._wake()
+            self._connection.send_chunk(Chunk(offset, whole[offset : offset + CHUNK_BYTES]))
+        self._connection.wake()
 
     # ---- the connection
 
@@ -372,7 +298,7 @@ class EndpointLink:
             poll.poll(remaining_s * 1000)
         with self._lock:
             if self._early:
-                self._wake()
+                self._connection.wake()
             stacks: str | None = vars(self)["_stacks"]  # `_read` has set it, which mypy can't see
             if stacks is not None:
                 return stacks
@@ -388,13 +314,11 @@ class EndpointLink:
             self._say_bye()
             self._over = True
             self._early.append(Gone(f"{self.name} {why}", None))
-            self._wake()
+            self._connection.wake()
 
     def _say_bye(self) -> None:
         if self._shaken and not self._over:
-            with contextlib.suppress(zmq.ZMQError):  # it is gone: no need to take leave
-                self._socket.setsockopt(zmq.LINGER, int(_LINGER_S * 1000))
-                self._socket.send_multipart(pack(Bye()), zmq.NOBLOCK)
+            self._connection.take_leave(Bye())
 
     def close(self) -> None:
         with self._lock:
@@ -404,17 +328,7 @@ class EndpointLink:
     def wait_closed(self, deadline_s: float) -> None:
         with self._lock:
             self._over = True
-            self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._context.closed:
-            return
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
-        self._socket.close()
-        self._context.term()
-        self._wake_read.close()
-        self._wake_write.close()
+            self._connection.close()
 
 
 def sha256_of(payload_fd: int) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import loguru
 
 from swift_loader.remote.address import check_address
-from swift_loader.remote.endpoint import Endpoint, Options, check_bind
+from swift_loader.remote.binding import check_bind
+from swift_loader.remote.endpoint import Endpoint, Options
 from swift_loader.remote.keys import KEY_VARIABLE, Keys, load_keys
 from swift_loader.remote.status import ask_status
 

@@ -6,7 +6,7 @@ socket together. Says to training processes: `Welcome`, `Closing`, `Ping`, what 
 
 A training process that is gone is noticed by the connection: ZeroMQ's heartbeats close one that
 shows no life, and a `Ping` that can't be delivered ends the session. So a killed training process
-frees its workers within about a second, one that the network swallowed within `_LIFE_S`.
+frees its workers within about a second, one that the network swallowed within ten.
 
 Who may connect may run code here, by sending a dataset: that is what an endpoint is for. So nobody
 may connect but who holds the key, and that is settled before anything of theirs is decoded.
@@ -22,20 +22,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
-from swift_loader.errors import ConfigError, LoaderError
+from swift_loader.errors import LoaderError
 from swift_loader.pipeline.local import LocalLink
-from swift_loader.remote.frames import bundled, pack, unpack
-from swift_loader.remote.gate import DOMAIN, Gate
+from swift_loader.remote.binding import bind
+from swift_loader.remote.frames import pack, unpack
+from swift_loader.remote.gate import Gate
 from swift_loader.remote.keys import Keys
 from swift_loader.remote.messages import (
-    LONGEST_FRAME_BYTES,
     PROTOCOL,
     AskStatus,
-    Buffer,
     Bye,
     Closing,
     FrameError,
@@ -45,6 +44,7 @@ from swift_loader.remote.messages import (
     Status,
     Welcome,
 )
+from swift_loader.remote.outbox import Outbox, send
 from swift_loader.remote.payloads import Payloads
 from swift_loader.remote.session import Session, Worker
 from swift_loader.remote.shares import shares
@@ -52,15 +52,11 @@ from swift_loader.remote.versions import here, what_differs
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
 
-__all__ = ["Endpoint", "Options", "check_bind"]
+__all__ = ["Endpoint", "Options"]
 
 _TICK_S = 1.0
-_LIFE_S = 10.0  # without a sign of life, a connection is taken for dead
-_SHAKE_S = 10.0  # for a peer to prove that it holds the key
 _GRACE_S = 1.0  # for a worker that is let go of
 _LINGER_S = 0.5
-_UNREAD_FRAMES = 4096  # of one training process that does not read; then its session ends
-_TOGETHER_BYTES = 1 << 16  # small answers travel together up to here
 _MESSAGES_A_TURN = 256
 _STATUS_TICKS = 5
 _KEPT = 64  # slots of a worker that the network may be reading; a session bounds itself below
@@ -76,34 +72,9 @@ class Options:
     status_line: bool = False
 
 
-@dataclass(slots=True)
-class _Peer:
+class _Peer(NamedTuple):
     session: Session
-    outbox: list[Buffer]
-    outbox_bytes: int = 0
-
-
-def check_bind(bind: str, keys: Keys | None, insecure: bool) -> str:
-    """What to warn of, or nothing. Raises `ConfigError` for a bind that would let everybody in."""
-    scheme, _, rest = bind.partition("://")
-    if scheme not in ("tcp", "ipc") or not rest or (scheme == "tcp" and ":" not in rest):
-        raise ConfigError(f"--bind {bind!r}: give it as tcp://address:port (port 0: any free one)")
-    if keys is not None:
-        return ""
-    host = rest.rpartition(":")[0].strip("[]")
-    if scheme == "tcp" and host not in ("127.0.0.1", "localhost", "::1"):
-        if not insecure:
-            raise ConfigError(
-                f"--bind {bind} without --key: whoever can reach this address could run any code "
-                "here as you, and read what is sent. Make a key by `swift-loader keygen FILE`, "
-                "give it to both sides by --key FILE and remote_key=FILE. On a network where "
-                "you trust everybody, --insecure binds all the same"
-            )
-        return "no key: whoever can reach this address can run any code here as you"
-    return (
-        "no key: every user and every process of this machine can run any code here as you; "
-        "--key FILE keeps them out"
-    )
+    outbox: Outbox
 
 
 class Endpoint:
@@ -150,7 +121,7 @@ class Endpoint:
         wakeup_before = signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         self._zygote = Zygote.acquire()
         try:
-            self._bind(router)
+            self._address = bind(router, options.bind, options.keys)
             self._poller.register(router, zmq.POLLIN)
             if gate is not None:
                 self._poller.register(gate.socket, zmq.POLLIN)
@@ -170,25 +141,6 @@ class Endpoint:
                 signal.signal(number, handler)
             self._wake_read.close()
             self._wake_write.close()
-
-    def _bind(self, router: zmq.Socket[Any]) -> None:
-        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        router.setsockopt(zmq.SNDHWM, _UNREAD_FRAMES)
-        router.setsockopt(zmq.RCVHWM, 0)
-        router.setsockopt(zmq.MAXMSGSIZE, LONGEST_FRAME_BYTES)
-        router.setsockopt(zmq.HANDSHAKE_IVL, int(_SHAKE_S * 1000))
-        router.setsockopt(zmq.HEARTBEAT_IVL, int(_TICK_S * 1000))
-        router.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(_LIFE_S * 1000))
-        router.setsockopt(zmq.IPV6, int("[" in self._options.bind))
-        if self._options.keys is not None:
-            self._options.keys.secure_server(router, DOMAIN)
-        try:
-            router.bind(self._options.bind)
-        except zmq.ZMQError as error:
-            raise ConfigError(f"--bind {self._options.bind}: {error.strerror}") from None
-        bound = router.getsockopt(zmq.LAST_ENDPOINT)
-        assert isinstance(bound, bytes)
-        self._address = bound.rstrip(b"\0").decode()
 
     def _loop(self, gate: Gate | None) -> None:
         tick_s = time.monotonic() + _TICK_S
@@ -274,7 +226,7 @@ class Endpoint:
     def _take(self, identity: bytes, message: Message) -> None:
         peer = self._peers.get(identity)
         if isinstance(message, AskStatus):
-            self._send(identity, pack(Status(self.facts())))
+            send(self._router, identity, pack(Status(self.facts())))
         elif peer is None:
             if not isinstance(message, Hello):
                 raise FrameError(f"a {type(message).__name__} without a session")
@@ -311,7 +263,7 @@ class Endpoint:
             lambda message: self._say(identity, message),
             self.wake,
         )
-        self._peers[identity] = _Peer(session, [])
+        self._peers[identity] = _Peer(session, Outbox(self._router, identity))
         self._nb_sessions += 1
         self._logger.info(
             "session {} begins: consumer {} of {}, a dataset of {:,} bytes{}",
@@ -337,7 +289,7 @@ class Endpoint:
             self._flush(identity)
             self._close(identity, str(error))
         else:
-            self._send(identity, pack(Closing(str(error))))
+            send(self._router, identity, pack(Closing(str(error))))
 
     def _close(self, identity: bytes, why: str) -> None:
         peer = self._peers.pop(identity, None)
@@ -351,38 +303,15 @@ class Endpoint:
         )
         self._share_out()
 
-    # ---- sending
-
     def _say(self, identity: bytes, message: Message) -> None:
         peer = self._peers.get(identity)
-        if peer is None:
-            return
-        frames = pack(message)
-        peer.outbox += frames
-        peer.outbox_bytes += sum(map(len, frames))
-        if peer.outbox_bytes > _TOGETHER_BYTES:
-            self._flush(identity)
+        if peer is not None and (why := peer.outbox.say(message)):
+            self._close(identity, why)
 
     def _flush(self, identity: bytes) -> None:
         peer = self._peers.get(identity)
-        if peer is None or not peer.outbox:
-            return
-        frames, peer.outbox, peer.outbox_bytes = peer.outbox, [], 0
-        why = self._send(identity, bundled(frames))
-        if why:
+        if peer is not None and (why := peer.outbox.flush()):
             self._close(identity, why)
-
-    def _send(self, identity: bytes, frames: list[Buffer]) -> str:
-        """Hand `frames` to ZeroMQ, large ones as they lie. Returns why it can't be done, or ""."""
-        try:
-            self._router.send_multipart([identity, *frames], zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            return "the training process does not read"
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
-            return "the training process is gone"
-        return ""
 
     # ---- workers
 

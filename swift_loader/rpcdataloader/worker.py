@@ -8,7 +8,8 @@ import loguru
 import numpy as np
 import torch
 
-from swift_loader.remote.endpoint import Endpoint, Options, check_bind
+from swift_loader.remote.binding import check_bind
+from swift_loader.remote.endpoint import Endpoint, Options
 from swift_loader.remote.keys import load_keys
 
 __all__ = ["run_worker", "set_random_seeds"]

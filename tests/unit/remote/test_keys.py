@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("zmq")
 
 from swift_loader.errors import ConfigError
-from swift_loader.remote.endpoint import check_bind
+from swift_loader.remote.binding import check_bind
 from swift_loader.remote.keys import Keys, load_keys
 
 

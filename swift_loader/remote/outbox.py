@@ -1,0 +1,54 @@
+"""What an endpoint has to say to one training process. Role: part of the endpoint.
+
+Says what it is given. Short messages wait for each other, so that they travel together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zmq
+
+from swift_loader.remote.frames import bundled, pack
+from swift_loader.remote.messages import Buffer, Message
+
+__all__ = ["Outbox", "send"]
+
+_TOGETHER_BYTES = 1 << 16  # short answers travel together up to here
+
+
+class Outbox:
+    """Of the peer that `router` knows as `identity`."""
+
+    def __init__(self, router: zmq.Socket[Any], identity: bytes) -> None:
+        self._router = router
+        self._identity = identity
+        self._frames: list[Buffer] = []
+        self._nb_bytes = 0
+
+    def say(self, message: Message) -> str:
+        """Queue `message`, and send all if it is much. Returns what `flush` returns."""
+        frames = pack(message)
+        self._frames += frames
+        self._nb_bytes += sum(map(len, frames))
+        return self.flush() if self._nb_bytes > _TOGETHER_BYTES else ""
+
+    def flush(self) -> str:
+        """Send what is queued. Returns why it can't be done, or ""."""
+        if not self._frames:
+            return ""
+        frames, self._frames, self._nb_bytes = self._frames, [], 0
+        return send(self._router, self._identity, bundled(frames))
+
+
+def send(router: zmq.Socket[Any], identity: bytes, frames: list[Buffer]) -> str:
+    """Hand `frames` to ZeroMQ, large ones as they lie. Returns why it can't be done, or ""."""
+    try:
+        router.send_multipart([identity, *frames], zmq.NOBLOCK, copy=False)
+    except zmq.Again:
+        return "the training process does not read"
+    except zmq.ZMQError as error:
+        if error.errno != zmq.EHOSTUNREACH:
+            raise
+        return "the training process is gone"
+    return ""

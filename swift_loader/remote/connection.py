@@ -45,6 +45,7 @@ class Connection:
     """
 
     def __init__(self, address: Address) -> None:
+        self.is_shaken = False  # hands, as `happened` has seen
         self._outbox: list[Buffer] = []
         self._context: zmq.Context[Any] = zmq.Context()
         sock = self._socket = self._context.socket(zmq.DEALER)
@@ -128,7 +129,9 @@ class Connection:
             except zmq.Again:
                 return
             about = parse_monitor_message(frames)
-            yield int(about["event"]), int(about["value"])
+            event = int(about["event"])
+            self.is_shaken = self.is_shaken or event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            yield event, int(about["value"])
 
     def received(self) -> Iterator[Message]:
         """The messages that came in. Raises `FrameError`."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import secrets
 import signal
 import socket
 import time
@@ -39,6 +40,7 @@ from swift_loader.remote.messages import (
     Closing,
     FrameError,
     Hello,
+    Join,
     Message,
     Ping,
     Status,
@@ -55,6 +57,7 @@ from swift_loader.worker.place import Place
 __all__ = ["Endpoint", "Options"]
 
 _TICK_S = 1.0
+_IO_THREADS = 4  # each sends, and encrypts, for some of the connections
 _GRACE_S = 1.0  # for a worker that is let go of
 _LINGER_S = 0.5
 _MESSAGES_A_TURN = 256
@@ -75,6 +78,7 @@ class Options:
 class _Peer(NamedTuple):
     session: Session
     outbox: Outbox
+    token: str
 
 
 class Endpoint:
@@ -111,7 +115,7 @@ class Endpoint:
         Raises `ConfigError` when the address can't be bound.
         """
         options = self._options
-        context: zmq.Context[Any] = zmq.Context()
+        context: zmq.Context[Any] = zmq.Context(io_threads=_IO_THREADS)
         gate = Gate(context, options.keys) if options.keys is not None else None
         router = self._router = context.socket(zmq.ROUTER)
         handlers = {
@@ -227,6 +231,8 @@ class Endpoint:
         peer = self._peers.get(identity)
         if isinstance(message, AskStatus):
             send(self._router, identity, pack(Status(self.facts())))
+        elif peer is None and isinstance(message, Join):
+            self._join(identity, message)
         elif peer is None:
             if not isinstance(message, Hello):
                 raise FrameError(f"a {type(message).__name__} without a session")
@@ -263,7 +269,8 @@ class Endpoint:
             lambda message: self._say(identity, message),
             self.wake,
         )
-        self._peers[identity] = _Peer(session, Outbox(self._router, identity))
+        token = secrets.token_hex()
+        self._peers[identity] = _Peer(session, Outbox(self._router, identity), token)
         self._nb_sessions += 1
         self._logger.info(
             "session {} begins: consumer {} of {}, a dataset of {:,} bytes{}",
@@ -273,10 +280,17 @@ class Endpoint:
             hello.payload_bytes,
             "" if session.state == "arriving" else ", which is here already",
         )
-        welcome = Welcome(session.number, self._options.workers, session.state == "arriving")
-        self._say(identity, welcome)
+        needs_payload = session.state == "arriving"
+        self._say(identity, Welcome(session.number, token, self._options.workers, needs_payload))
         self._flush(identity)  # before the workers start: it times the way
         self._share_out()
+
+    def _join(self, identity: bytes, join: Join) -> None:
+        for session, outbox, token in self._peers.values():
+            known = session.number == join.session and join.token.isascii()
+            if known and secrets.compare_digest(token, join.token) and outbox.join(identity):
+                return
+        raise FrameError("a connection for a session that there is not, or one too many")
 
     def _blaming(self, identity: bytes) -> _Blaming:
         return _Blaming(self, identity)

@@ -1,7 +1,7 @@
 """What an endpoint and a training process say to each other; `swift_loader.remote.frames` packs it.
 
 Down (training process to endpoint): `Hello`, `Chunk`, `SetPlan`, `Order`, `Forget`, `AskStacks`,
-`Bye`; and `AskStatus` from anybody who may connect.
+`Bye`; `Join`; and `AskStatus` from anybody who may connect.
 Up: `Welcome`, `Up`, `Refused`, `MadeFrame`, `NotMade`, `Crashed`, `Stacks`, `Ping`, `Closing`,
 `Status`.
 
@@ -29,6 +29,7 @@ __all__ = [
     "Closing",
     "FrameError",
     "Hello",
+    "Join",
     "MadeFrame",
     "Message",
     "Order",
@@ -98,6 +99,14 @@ class Bye:
 
 
 @dataclass(frozen=True, slots=True)
+class Join:
+    """This connection is one more for the session's answers. `token` as its `Welcome` said."""
+
+    session: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class AskStatus:
     """What is the endpoint doing? Needs no session."""
 
@@ -107,6 +116,7 @@ class Welcome:
     """The session begins. `need_payload`: send it, nobody else has."""
 
     session: int
+    token: str
     capacity: int
     need_payload: bool
 
@@ -157,6 +167,7 @@ Message = (
     | Forget
     | AskStacks
     | Bye
+    | Join
     | AskStatus
     | Welcome
     | Up

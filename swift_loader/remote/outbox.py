@@ -1,6 +1,7 @@
 """What an endpoint has to say to one training process. Role: part of the endpoint.
 
-Says what it is given. Short messages wait for each other, so that they travel together.
+Says what it is given. Short messages wait for each other, so that they travel together. Where there
+are several connections, they take turns: one thread of ZeroMQ's sends and encrypts all of one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from swift_loader.remote.messages import Buffer, Message
 
 __all__ = ["Outbox", "send"]
 
+_MOST_CONNECTIONS = 8
 _TOGETHER_BYTES = 1 << 16  # short answers travel together up to here
 
 
@@ -22,9 +24,17 @@ class Outbox:
 
     def __init__(self, router: zmq.Socket[Any], identity: bytes) -> None:
         self._router = router
-        self._identity = identity
+        self._identities = [identity]
+        self._turn = 0
         self._frames: list[Buffer] = []
         self._nb_bytes = 0
+
+    def join(self, identity: bytes) -> bool:
+        """One more connection of the same peer; False if there are too many."""
+        if len(self._identities) >= _MOST_CONNECTIONS:
+            return False
+        self._identities.append(identity)
+        return True
 
     def say(self, message: Message) -> str:
         """Queue `message`, and send all if it is much. Returns what `flush` returns."""
@@ -38,7 +48,8 @@ class Outbox:
         if not self._frames:
             return ""
         frames, self._frames, self._nb_bytes = self._frames, [], 0
-        return send(self._router, self._identity, bundled(frames))
+        self._turn = (self._turn + 1) % len(self._identities)
+        return send(self._router, self._identities[self._turn], bundled(frames))
 
 
 def send(router: zmq.Socket[Any], identity: bytes, frames: list[Buffer]) -> str:

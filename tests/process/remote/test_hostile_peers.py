@@ -132,14 +132,16 @@ def answer(peer: zmq.Socket[Any], kind: type) -> Any:
     raise AssertionError(f"no {kind.__name__} came")
 
 
-def session(peer: zmq.Socket[Any], fd: int) -> None:
+def session(peer: zmq.Socket[Any], fd: int) -> messages.Welcome:
     """Go through the beginning of a session."""
     peer.send_multipart(frames.pack(hello(fd)))
-    if answer(peer, messages.Welcome).need_payload:
+    welcome: messages.Welcome = answer(peer, messages.Welcome)
+    if welcome.need_payload:
         whole = os.pread(fd, os.fstat(fd).st_size, 0)
         peer.send_multipart(frames.pack(messages.Chunk(0, whole)))
     answer(peer, Up)
     peer.send_multipart(frames.pack(SetPlan(0, Plan(1000, 1, 1, False, 0, 0))))
+    return welcome
 
 
 def test_ten_thousand_messages_without_the_key_change_nothing(endpoint: RunningEndpoint) -> None:
@@ -307,6 +309,58 @@ def test_endpoint_that_is_no_endpoint_is_told_so_at_start(key_file: Path) -> Non
         ):
             loader.start(0)
         thread.join()
+
+
+def test_answers_take_turns_over_the_connections_of_a_session(
+    endpoint: RunningEndpoint, key_file: Path, payload_fd: int
+) -> None:
+    keys = load_keys(key_file)
+    with dealer(endpoint, keys) as peer, dealer(endpoint, keys) as second:
+        welcome = session(peer, payload_fd)
+        second.send_multipart(frames.pack(messages.Join(welcome.session, welcome.token)))
+        for k in range(100):
+            peer.send_multipart(frames.pack(messages.Order(k, Number(0, 0, k))))
+            if answer_of_any(peer, second) is second:
+                break
+        else:
+            raise AssertionError("all came by the first")
+
+
+def answer_of_any(*peers: zmq.Socket[Any]) -> zmq.Socket[Any]:
+    """Who got the next batch."""
+    poller = zmq.Poller()
+    for peer in peers:
+        poller.register(peer, zmq.POLLIN)
+    while ready := poller.poll(20_000):
+        for peer, _ in ready:
+            told = list(frames.unpack(peer.recv_multipart()))
+            if any(isinstance(message, messages.MadeFrame) for message in told):
+                return peer
+    raise AssertionError("no batch came")
+
+
+@pytest.mark.parametrize("token", ["", "0" * 64, "\u00e9" * 64, "\ud800"])
+def test_connection_that_joins_a_session_of_others_is_refused(
+    token: str, endpoint: RunningEndpoint, key_file: Path, payload_fd: int
+) -> None:
+    keys = load_keys(key_file)
+    with dealer(endpoint, keys) as peer, dealer(endpoint, keys) as other:
+        number = session(peer, payload_fd).session
+        other.send_multipart(frames.pack(messages.Join(number, token)))
+        assert "session" in answer(other, messages.Closing).why
+        peer.send_multipart(frames.pack(messages.Order(1, Number(0, 0, 1))))
+        assert answer(peer, messages.MadeFrame).ticket == 1
+
+
+def test_connections_of_a_session_are_bounded(
+    endpoint: RunningEndpoint, key_file: Path, payload_fd: int
+) -> None:
+    keys = load_keys(key_file)
+    with dealer(endpoint, keys) as peer, dealer(endpoint, keys) as other:
+        welcome = session(peer, payload_fd)
+        for _ in range(100):
+            other.send_multipart(frames.pack(messages.Join(welcome.session, welcome.token)))
+        assert "too many" in answer(other, messages.Closing).why
 
 
 def test_endpoint_that_talks_nonsense_while_it_is_sent_to_is_a_lost_connection() -> None:

@@ -135,7 +135,11 @@ class EndpointLink:
     def filenos(self) -> Sequence[int]:
         if self._over:
             return []
-        return [fd for one in (self._connection, *self._joined) for fd in one.filenos()]
+        return [fd for one in self._connections for fd in one.filenos()]
+
+    @property
+    def _connections(self) -> Sequence[Connection]:
+        return (self._connection, *self._joined)
 
     # ---- down
 
@@ -181,7 +185,7 @@ class EndpointLink:
 
     def _read_messages(self, events: list[Event]) -> None:
         try:
-            for message in chain(*(one.received() for one in (self._connection, *self._joined))):
+            for message in chain(*(one.received() for one in self._connections)):
                 self._on_message(message, events)
                 if self._over:
                     return
@@ -298,7 +302,9 @@ class EndpointLink:
         """What the endpoint says of its workers, if it says it soon."""
         with self._lock:
             self._stacks = None
-            fds = self._connection.filenos()[:2]  # the third is for whoever calls `receive`
+            # the third of each is for whoever calls `receive`
+            open_ = () if self._over else self._connections
+            fds = [fd for one in open_ for fd in one.filenos()[:2]]
         self._post(AskStacks())
         self.flush()
         poll = select.poll()
@@ -347,7 +353,7 @@ class EndpointLink:
     def wait_closed(self, deadline_s: float) -> None:
         with self._lock:
             self._over = True
-            for one in (self._connection, *self._joined):
+            for one in self._connections:
                 one.close()
 
 

@@ -10,7 +10,7 @@ Every `Order` is answered once, by `MadeFrame`, `NotMade` or `Crashed`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from swift_loader.errors import LoaderError
@@ -103,7 +103,7 @@ class Join:
     """This connection is one more for the session's answers. `token` as its `Welcome` said."""
 
     session: int
-    token: str
+    token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Welcome:
     """The session begins. `need_payload`: send it, nobody else has."""
 
     session: int
-    token: str
+    token: str = field(repr=False)
     capacity: int
     need_payload: bool
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from swift_loader.batch.fetch import SKIP
+    from swift_loader.containers.shared_list import SharedList
     from swift_loader.errors import (
         BatchError,
         ClosedError,
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
         WorkerError,
         WorkerTimeoutError,
     )
-    from swift_loader.loader import SwiftLoader
-    from swift_loader.transport.shared_list import SharedList
+    from swift_loader.loader.loader import SwiftLoader
 
 __all__ = [
     "SKIP",
@@ -46,8 +46,8 @@ __all__ = [
 # commands and the endpoint's own process do without it.
 _MODULES = {
     "SKIP": "swift_loader.batch.fetch",
-    "SharedList": "swift_loader.transport.shared_list",
-    "SwiftLoader": "swift_loader.loader",
+    "SharedList": "swift_loader.containers.shared_list",
+    "SwiftLoader": "swift_loader.loader.loader",
 }
 
 

@@ -14,7 +14,7 @@ __all__ = ["main"]
 # name: module, function, what it does. Imported only when asked for: each has needs of its own.
 _COMMANDS = {
     "bench": ("swift_loader.bench.command", "bench", "how fast a data set is, and what would help"),
-    "report": ("swift_loader.telemetry.report", "report_main", "what a benchmark_file tells"),
+    "report": ("swift_loader.report.command", "report_main", "what a benchmark_file tells"),
     "share": ("swift_loader.sharing.command", "share", "one loader for several trainings here"),
     "serve": ("swift_loader.remote.commands", "serve", "make batches here for training elsewhere"),
     "keygen": ("swift_loader.remote.commands", "keygen", "make the key that both sides hold"),

@@ -7,6 +7,8 @@ the worker's traceback, the worker, the batch number and the sample indices.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 __all__ = [
     "BatchError",
     "ClosedError",
@@ -24,6 +26,7 @@ __all__ = [
     "WorkerDiedError",
     "WorkerError",
     "WorkerTimeoutError",
+    "refuse",
 ]
 
 
@@ -92,3 +95,11 @@ class WorkerTimeoutError(WorkerError, TimeoutError):
 
 class TooManyBadSamplesError(WorkerError):
     """More samples were skipped or replaced than `max_bad_samples` allows."""
+
+
+def refuse(option: str, value: object, fix: str) -> NoReturn:
+    """Raise the `ConfigError` of one option."""
+    shown = repr(value)
+    if len(shown) > 100:
+        shown = shown[:100] + "…"
+    raise ConfigError(f"{option}={shown}: {fix}")

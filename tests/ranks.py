@@ -24,7 +24,7 @@ def run_ranks(nb_rank: int, fn: Callable[..., Any], *args: Any, timeout_s: float
     # Forked from a process without threads, which has imported what takes time.
     context = torch.multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["torch.distributed", "swift_loader.dataloader2", "swift_loader.loader"]
+        ["torch.distributed", "swift_loader.dataloader2", "swift_loader.loader.loader"]
     )
     with tempfile.TemporaryDirectory() as folder:
         ranks = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from swift_loader.bench.trials import Trial
-from swift_loader.telemetry.terminal import ADVICE
+from swift_loader.report.terminal import ADVICE
 
 __all__ = ["Advice", "advise", "waits"]
 

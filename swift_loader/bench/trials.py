@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from swift_loader.batch.collate import collate
 from swift_loader.errors import ConfigError
-from swift_loader.loader import SwiftLoader
+from swift_loader.loader.loader import SwiftLoader
 
 __all__ = ["Subject", "Trial", "dataset_alone", "with_torch", "with_workers", "without_workers"]
 

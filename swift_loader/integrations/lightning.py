@@ -20,9 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from swift_loader.config import refuse
-from swift_loader.errors import StateError
-from swift_loader.loader import SwiftLoader
+from swift_loader.errors import StateError, refuse
+from swift_loader.loader.loader import SwiftLoader
 
 __all__ = ["TrainerLoader", "for_trainer"]
 

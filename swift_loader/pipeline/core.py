@@ -23,6 +23,7 @@ from typing import Any, Literal, NoReturn, Protocol, TypeVar
 import numpy as np
 
 from swift_loader.errors import ClosedError, WorkerError
+from swift_loader.order.part import EpochPart, Number
 from swift_loader.pipeline.crew import Crew, Threads
 from swift_loader.pipeline.delivery import Delivery
 from swift_loader.pipeline.dispatch import Dispatch
@@ -39,12 +40,12 @@ from swift_loader.pipeline.link import (
     Running,
     Up,
 )
+from swift_loader.pipeline.numbers import Numbers
 from swift_loader.pipeline.reader import Waiter
-from swift_loader.pipeline.schedule import EpochPart, Numbers
 from swift_loader.pipeline.supervision import Supervisor, describe_number
 from swift_loader.plan import Plan
 from swift_loader.telemetry.metrics import Meter
-from swift_loader.transport.messages import ErrorReport, Number
+from swift_loader.transport.messages import ErrorReport
 from swift_loader.worker.faults import revive
 
 __all__ = ["Pipeline", "PipelineOptions"]
@@ -76,7 +77,7 @@ class PipelineOptions:
 
 
 class PartOrder(Protocol):
-    """What the pipeline asks of the loader's order; see `swift_loader.order`."""
+    """What the pipeline asks of the loader's order; see `swift_loader.order.planned`."""
 
     @property
     def worker_of(self) -> Callable[[Number], int] | None: ...

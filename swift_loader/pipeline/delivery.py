@@ -8,37 +8,12 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from swift_loader.pipeline.schedule import UNKNOWN, EpochPart
-from swift_loader.transport.messages import Number
+from swift_loader.order.part import UNKNOWN, EpochPart, Number, Taken
 
-__all__ = ["Delivery", "Taken"]
+__all__ = ["Delivery"]
 
 T = TypeVar("T")
 _NOTHING = EpochPart(plan_id=-1, epoch=-1, count=0)
-
-
-class Taken:
-    """Which batches of a part were taken: all below `first`, and those of `beyond` above it."""
-
-    def __init__(self, part: EpochPart) -> None:
-        self.first = part.first
-        self.beyond = set(part.done)
-        self.left = len(part)
-        self._advance()
-
-    def add(self, k: int) -> None:
-        """Batch `k` was taken too."""
-        self.left -= 1
-        if k == self.first:
-            self.first += 1
-            self._advance()
-        else:
-            self.beyond.add(k)
-
-    def _advance(self) -> None:
-        while self.first in self.beyond:
-            self.beyond.discard(self.first)
-            self.first += 1
 
 
 class Delivery(Generic[T]):

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from swift_loader.transport.messages import Number
+from swift_loader.order.part import Number
 
 __all__ = ["Dispatch", "Order"]
 

@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from swift_loader.order.part import Number
 from swift_loader.plan import Plan
-from swift_loader.transport.messages import BadSample, ErrorReport, Number, StageTimes
+from swift_loader.transport.messages import BadSample, ErrorReport, StageTimes
 
 __all__ = [
     "Crashed",

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from swift_loader.order.part import Number
 from swift_loader.pipeline.link import (
     Event,
     Gone,
@@ -40,7 +41,6 @@ from swift_loader.transport.messages import (
     Made,
     Make,
     Message,
-    Number,
     Ready,
     SetPlan,
     Skipped,

@@ -26,10 +26,9 @@ import numpy as np
 import torch
 
 from swift_loader.errors import ClosedError
+from swift_loader.order.part import EpochPart, Number
 from swift_loader.pipeline.item import Item
-from swift_loader.pipeline.schedule import EpochPart
 from swift_loader.transport.memory import Mapping as MappedMemory
-from swift_loader.transport.messages import Number
 
 __all__ = ["Source", "Staged", "Stager", "move", "pin_mapping"]
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from swift_loader.errors import TooManyBadSamplesError, WorkerDiedError, WorkerTimeoutError
+from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Crashed, Gone
-from swift_loader.transport.messages import Number
 from swift_loader.worker.faults import describe_indices
 
 __all__ = ["Supervisor", "describe_number"]

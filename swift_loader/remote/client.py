@@ -25,6 +25,7 @@ import zmq
 from numpy.typing import NDArray
 
 from swift_loader.errors import ConfigError
+from swift_loader.order.part import Number
 from swift_loader.pipeline.link import (
     Crashed,
     Event,
@@ -60,7 +61,7 @@ from swift_loader.remote.messages import (
 )
 from swift_loader.remote.payloads import map_whole
 from swift_loader.remote.versions import here
-from swift_loader.transport.messages import ErrorReport, Forget, Number, SetPlan
+from swift_loader.transport.messages import ErrorReport, Forget, SetPlan
 from swift_loader.worker.faults import report
 
 __all__ = ["EndpointLink", "sha256_of"]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
+from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Crashed, NotMade, Refused, Up
 from swift_loader.plan import Plan
 from swift_loader.remote.messages import (
@@ -42,7 +43,6 @@ from swift_loader.transport.messages import (
     BadSample,
     ErrorReport,
     Forget,
-    Number,
     SetPlan,
     StageTimes,
 )

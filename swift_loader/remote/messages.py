@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swift_loader.errors import LoaderError
+from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Crashed, NotMade, Refused, Up
-from swift_loader.transport.messages import BadSample, Forget, Number, SetPlan, StageTimes
+from swift_loader.transport.messages import BadSample, Forget, SetPlan, StageTimes
 
 __all__ = [
     "CHUNK_BYTES",

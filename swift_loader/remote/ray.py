@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swift_loader.errors import ConfigError
+from swift_loader.order.part import Number
 from swift_loader.pipeline.link import (
     Event,
     Gone,
@@ -36,7 +37,7 @@ from swift_loader.pipeline.link import (
 from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
 from swift_loader.transport.memory import map_shared
-from swift_loader.transport.messages import ErrorReport, Made, Make, Number
+from swift_loader.transport.messages import ErrorReport, Made, Make
 
 __all__ = ["RayWorkers"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import BatchSampler, Dataset, RandomSampler, SequentialSampler
 
 from swift_loader.errors import ConfigError
-from swift_loader.loader import SwiftLoader
+from swift_loader.loader.loader import SwiftLoader
 from swift_loader.rpcdataloader.pinning import pinned
 from swift_loader.rpcdataloader.rpc import address_of, rpc_async
 

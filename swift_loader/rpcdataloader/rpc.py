@@ -21,6 +21,8 @@ import torch
 from swift_loader.batch.codec import decode
 from swift_loader.batch.shipping import pack
 from swift_loader.errors import ConfigError, WorkerDiedError, WorkerTimeoutError
+from swift_loader.loader.engine import ship
+from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Crashed, Event, Gone, MadeBatch, NotMade, Refused, Up
 from swift_loader.pipeline.reader import Waiter
 from swift_loader.pipeline.sources import Job
@@ -30,8 +32,6 @@ from swift_loader.remote.client import EndpointLink, sha256_of
 from swift_loader.remote.keys import load_keys
 from swift_loader.rpcdataloader.calls import CALLS, Outcome, RRef, words_of
 from swift_loader.rpcdataloader.pinning import pinned
-from swift_loader.running import ship
-from swift_loader.transport.messages import Number
 from swift_loader.worker.faults import revive
 from swift_loader.worker.place import Place
 

@@ -19,7 +19,7 @@ import loguru
 import torch
 
 from swift_loader.errors import ClosedError, ConfigError
-from swift_loader.loader import SwiftLoader
+from swift_loader.loader.loader import SwiftLoader
 from swift_loader.sharing.address import Address, Listener
 from swift_loader.sharing.device import DeviceSlots
 from swift_loader.sharing.history import Band, History

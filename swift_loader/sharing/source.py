@@ -8,8 +8,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from swift_loader.errors import ClosedError
-from swift_loader.iteration import EpochIterator
-from swift_loader.loader import SwiftLoader
+from swift_loader.loader.epoch import EpochIterator
+from swift_loader.loader.loader import SwiftLoader
 from swift_loader.sharing.cut import nb_samples_of
 from swift_loader.sharing.messages import EpochBegins
 from swift_loader.sharing.regions import SharedBatch

@@ -1,4 +1,4 @@
-"""What a loader measures and says: numbers, logs, benchmark files, reports, traces.
+"""What a loader measures and says: numbers, logs, benchmark files, traces.
 
 Imports nothing of swift_loader but its errors, so every other part may use it.
 
@@ -7,8 +7,6 @@ Imports nothing of swift_loader but its errors, so every other part may use it.
 ``stats``          the frozen picture of them that ``loader.stats()`` returns
 ``log``            the ``logger`` option
 ``monitor``        the ``benchmark`` and ``benchmark_file`` options
-``report``         ``swift-loader report``: reads benchmark files, writes a terminal or HTML page
 ``trace``          the ``trace_file`` option, and NVTX ranges
-``prometheus``     the text form that a Prometheus server reads
 =================  ===============================================================================
 """

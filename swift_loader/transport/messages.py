@@ -17,6 +17,7 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from swift_loader.order.part import Number
 from swift_loader.plan import Plan
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "Made",
     "Make",
     "Message",
-    "Number",
     "Ready",
     "SetPlan",
     "Skipped",
@@ -37,14 +37,6 @@ __all__ = [
     "pack",
     "unpack",
 ]
-
-
-class Number(NamedTuple):
-    """A batch number: batch `k` of epoch `epoch`, under the plan with this id."""
-
-    plan_id: int
-    epoch: int
-    k: int
 
 
 class StageTimes(NamedTuple):

@@ -16,7 +16,7 @@ from tests.process.scripts import ROOT, environment
         "swift_loader",
         "swift_loader.cli",
         "swift_loader.remote.commands",
-        "swift_loader.telemetry.report",
+        "swift_loader.report.command",
         "swift_loader.worker.launch",
     ],
 )

@@ -1,8 +1,8 @@
 """`fullsync`: the ranks of a distributed run agree, item by item, that all of them have one.
 
 Each rank's read-ahead thread takes an item from its shard and then says to all others, in one
-collective call (see `swift_loader.exchange`), which item this is, and that it has it, or that its
-shard has ended or raised. Ranks that are not at the same item raise.
+collective call (see `swift_loader.ranks.exchange`), which item this is, and that it has it, or
+that its shard has ended or raised. Ranks that are not at the same item raise.
 
 All yield the item only if all have it; all end where one has ended; where one raised, all do. So
 every rank yields as many items as the shortest shard has, and none waits for a rank that is done.
@@ -27,7 +27,7 @@ from swift_loader.dataloader2.ahead import ReadAhead
 from swift_loader.dataloader2.error import PeerFailedError, PrefetchTimeoutError
 from swift_loader.dataloader2.iter.prefetch import ReadAheadPipe
 from swift_loader.dataloader2.registry import functional_datapipe
-from swift_loader.exchange import Exchange, Word, failures, places, same_place
+from swift_loader.ranks.exchange import Exchange, Word, failures, places, same_place
 
 __all__ = ["FullSync"]
 

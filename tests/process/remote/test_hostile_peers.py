@@ -20,6 +20,7 @@ import zmq
 
 from swift_loader import ConfigError, SwiftLoader
 from swift_loader.batch.shipping import pack as pack_payload
+from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Event, Gone, Up
 from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
@@ -30,7 +31,7 @@ from swift_loader.remote.frames import SHORT_BYTES
 from swift_loader.remote.keys import Keys, load_keys
 from swift_loader.remote.status import ask_status
 from swift_loader.remote.versions import here
-from swift_loader.transport.messages import Forget, Number, SetPlan
+from swift_loader.transport.messages import Forget, SetPlan
 from swift_loader.worker.place import Place
 from tests import datasets
 from tests.conformance import indices_of

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swift_loader.order.part import Number
 from swift_loader.pipeline.dispatch import Dispatch, Order
-from swift_loader.transport.messages import Number
 
 
 def dispatch(size: int, **options: Any) -> Dispatch:

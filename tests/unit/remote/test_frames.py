@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Crashed, NotMade, Refused, Up
 from swift_loader.plan import Plan
 from swift_loader.remote import messages
@@ -17,7 +18,6 @@ from swift_loader.transport.messages import (
     BadSample,
     ErrorReport,
     Forget,
-    Number,
     SetPlan,
     StageTimes,
 )

@@ -1,51 +1,15 @@
-"""What a consumer takes of an epoch, and the order of batch numbers over epochs. Pure."""
+"""The numbers to be given out, part after part, ahead of the training loop. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from swift_loader.transport.messages import Number
+from swift_loader.order.part import EpochPart, Number
 
-__all__ = ["UNKNOWN", "EpochPart", "Numbers"]
+__all__ = ["Numbers"]
 
 _PARTS_AHEAD = 2
-UNKNOWN = 2**62  # the count of a part that nobody can tell before its end
-
-
-@dataclass(frozen=True, slots=True)
-class EpochPart:
-    """What this consumer takes of an epoch: batches `first` to `count`, less those `done`."""
-
-    plan_id: int
-    epoch: int
-    count: int
-    first: int = 0
-    done: frozenset[int] = frozenset()  # delivered out of order before a resume
-
-    def numbers(self) -> Iterator[Number]:
-        for k in range(self.first, self.count):
-            if k not in self.done:
-                yield Number(self.plan_id, self.epoch, k)
-
-    @property
-    def size(self) -> int:
-        """Batches of the part; `TypeError` where nobody can tell before its end."""
-        if self.count == UNKNOWN:
-            raise TypeError("an epoch of a stream, or of a sampler without a length, has none")
-        return len(self)
-
-    def __len__(self) -> int:
-        return self.count - self.first - sum(1 for k in self.done if k >= self.first)
-
-    def __contains__(self, number: Number) -> bool:
-        return (
-            number.plan_id == self.plan_id
-            and number.epoch == self.epoch
-            and self.first <= number.k < self.count
-            and number.k not in self.done
-        )
 
 
 class Numbers(Iterator[Number]):

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swift_loader import SharedList
-from swift_loader.transport.shared_list import shipping_shared_lists
+from swift_loader.containers.shared_list import shipping_shared_lists
 
 ROOT = Path(__file__).parents[3]
 HANDLE_BYTES = 200

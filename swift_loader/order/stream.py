@@ -13,11 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swift_loader.errors import StateError
-from swift_loader.order import Order, State
-from swift_loader.pipeline.delivery import Taken
-from swift_loader.pipeline.schedule import UNKNOWN, EpochPart
+from swift_loader.order.order import Order, State
+from swift_loader.order.part import UNKNOWN, EpochPart, Number, Taken
 from swift_loader.plan import Plan
-from swift_loader.transport.messages import Number
 
 __all__ = ["StreamOrder"]
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_loader.telemetry.html import html_page
-from swift_loader.telemetry.runs import read_runs
-from swift_loader.telemetry.svg import Plot, Series, Step, nice_top, plot, ticks
+from swift_loader.report.page import html_page
+from swift_loader.report.runs import read_runs
+from swift_loader.report.svg import Plot, Series, Step, nice_top, plot, ticks
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 SELF_CLOSED = {"line", "path", "rect"}

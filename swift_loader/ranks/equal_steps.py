@@ -15,10 +15,9 @@ import time
 
 import torch.distributed as dist
 
-from swift_loader.agreement import is_collective
-from swift_loader.config import refuse
-from swift_loader.errors import EqualStepsError
-from swift_loader.exchange import Exchange, Row, Word, failures, places, same_place
+from swift_loader.errors import EqualStepsError, refuse
+from swift_loader.ranks.agreement import is_collective
+from swift_loader.ranks.exchange import Exchange, Row, Word, failures, places, same_place
 
 __all__ = ["EqualSteps", "check_equal_steps", "check_ranks"]
 

@@ -32,7 +32,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.dataloader import default_collate
 
-from swift_loader.config import refuse
+from swift_loader.errors import refuse
 
 __all__ = ["dataset_and_options"]
 

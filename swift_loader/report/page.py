@@ -9,8 +9,9 @@ import json
 from collections.abc import Sequence
 from html import escape
 
-from swift_loader.telemetry.plots import plot_rows
-from swift_loader.telemetry.runs import Run, waiting
+from swift_loader.report.plots import plot_rows
+from swift_loader.report.runs import Run, waiting
+from swift_loader.report.terminal import ADVICE, clock, comparison, describe_event, verdict
 from swift_loader.telemetry.stats import (
     STAGES,
     Totals,
@@ -19,7 +20,6 @@ from swift_loader.telemetry.stats import (
     format_seconds,
     shares,
 )
-from swift_loader.telemetry.terminal import ADVICE, clock, comparison, describe_event, verdict
 
 __all__ = ["html_page"]
 

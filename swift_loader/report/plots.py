@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from swift_loader.telemetry.runs import Interval, Run, merge, rss_bytes, workers_cpu
-from swift_loader.telemetry.svg import Mark, Plot, Series, Step, nice_top, plot, value_text
-from swift_loader.telemetry.terminal import clock, describe_event
+from swift_loader.report.runs import Interval, Run, merge, rss_bytes, workers_cpu
+from swift_loader.report.svg import Mark, Plot, Series, Step, nice_top, plot, value_text
+from swift_loader.report.terminal import clock, describe_event
 
 __all__ = ["plot_rows"]
 

@@ -10,10 +10,14 @@ from typing import Any, Literal
 
 import torch
 
-from swift_loader.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
 from swift_loader.batch.fetch import OnError
 from swift_loader.batch.shipping import pack, unpack
-from swift_loader.config import (
+from swift_loader.containers.shared_list import shipping_shared_lists
+from swift_loader.errors import ClosedError, refuse
+from swift_loader.loader.engine import Run, Target
+from swift_loader.loader.epoch import EpochIterator, Standing
+from swift_loader.loader.from_torch import dataset_and_options
+from swift_loader.loader.options import (
     FIXED_SEED,
     Config,
     check_callable,
@@ -22,20 +26,17 @@ from swift_loader.config import (
     check_platform,
     check_samplers,
     chosen_seed,
-    refuse,
 )
-from swift_loader.equal_steps import EqualSteps, check_equal_steps, check_ranks
-from swift_loader.errors import ClosedError
-from swift_loader.from_torch import dataset_and_options
-from swift_loader.iteration import EpochIterator, Standing
-from swift_loader.order import Order, PlannedOrder, SampledOrder, State, batches_of, saved_seed
+from swift_loader.order.order import Order, State, saved_seed
+from swift_loader.order.planned import PlannedOrder
+from swift_loader.order.sampled import SampledOrder, batches_of
+from swift_loader.order.stream import StreamOrder
 from swift_loader.pipeline.sources import Source, sources_of
 from swift_loader.plan import Plan
-from swift_loader.running import Run, Target
-from swift_loader.stream_order import StreamOrder
+from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
+from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.transport.memory import map_private
-from swift_loader.transport.shared_list import shipping_shared_lists
 from swift_loader.transport.slots import OnMap
 from swift_loader.worker.recipe import Recipe, given
 from swift_loader.worker.trial import count_samples, try_one_batch
@@ -297,7 +298,7 @@ class SwiftLoader:
 
         The batches are the same, but for the order where it was shuffled: that is this loader's. A
         sampler that you brought keeps its own. `options` are those of the class and go before what
-        is found; `swift_loader.from_torch` says which argument becomes which.
+        is found; `swift_loader.loader.from_torch` says which argument becomes which.
 
         Raises `ConfigError` for anything that is no `DataLoader`.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
-from swift_loader.telemetry.runs import Event, Interval, Run, merge, waiting, workers_cpu
+from swift_loader.report.runs import Event, Interval, Run, merge, waiting, workers_cpu
 from swift_loader.telemetry.stats import (
     STAGES,
     bottleneck,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from swift_loader.batch.codec import decode_bytes
 from swift_loader.batch.shipping import Payload
-from swift_loader.config import Config
 from swift_loader.errors import ClosedError
+from swift_loader.loader.options import Config
 from swift_loader.pipeline.core import Pipeline, PipelineOptions
 from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.local import LocalLink

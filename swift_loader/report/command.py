@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from swift_loader.telemetry.html import html_page
-from swift_loader.telemetry.runs import read_runs
-from swift_loader.telemetry.terminal import terminal_text
+from swift_loader.report.page import html_page
+from swift_loader.report.runs import read_runs
+from swift_loader.report.terminal import terminal_text
 
 __all__ = ["report_main"]
 

@@ -6,17 +6,15 @@ import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from swift_loader.equal_steps import EqualSteps
 from swift_loader.errors import ClosedError
-from swift_loader.exchange import Word
+from swift_loader.order.part import EpochPart, Number, Taken
 from swift_loader.pipeline.core import Pipeline
-from swift_loader.pipeline.delivery import Taken
 from swift_loader.pipeline.item import Item
-from swift_loader.pipeline.schedule import EpochPart
 from swift_loader.pipeline.staging import Stager
+from swift_loader.ranks.equal_steps import EqualSteps
+from swift_loader.ranks.exchange import Word
 from swift_loader.telemetry.metrics import BatchTimes, Meter
 from swift_loader.telemetry.trace import TraceWriter
-from swift_loader.transport.messages import Number
 
 __all__ = ["EpochIterator", "Standing"]
 

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
-from swift_loader.errors import ConfigError
+from swift_loader.errors import ConfigError, refuse
 from swift_loader.telemetry.log import LogConfig, log_config
 from swift_loader.worker.cpus import available_cpus
 
@@ -27,7 +27,6 @@ __all__ = [
     "check_platform",
     "check_samplers",
     "chosen_seed",
-    "refuse",
 ]
 
 FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumers would disagree
@@ -122,14 +121,6 @@ class Config:
             trace_file=_path(options, "trace_file"),
             equal_steps=_flag(options, "equal_steps"),
         )
-
-
-def refuse(option: str, value: object, fix: str) -> NoReturn:
-    """Raise the `ConfigError` of one option."""
-    shown = repr(value)
-    if len(shown) > 100:
-        shown = shown[:100] + "…"
-    raise ConfigError(f"{option}={shown}: {fix}")
 
 
 def check_platform() -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swift_loader.report.command import report_main
+from swift_loader.report.runs import Interval, WorkerUse, merge, read_runs, waiting
+from swift_loader.report.terminal import clock, comparison, terminal_text, verdict
 from swift_loader.telemetry.log import LogConfig, open_log
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.monitor import open_benchmark
-from swift_loader.telemetry.report import report_main
-from swift_loader.telemetry.runs import Interval, WorkerUse, merge, read_runs, waiting
 from swift_loader.telemetry.stats import Totals
-from swift_loader.telemetry.terminal import clock, comparison, terminal_text, verdict
 
 
 def interval(from_s: float, t_s: float, wait_share: float = 0.0, batches: int = 10) -> Interval:

@@ -1,0 +1,1 @@
+"""Containers for data sets whose memory all workers share."""

@@ -1,0 +1,1 @@
+"""What a training script holds: `SwiftLoader`, its options and its epochs."""

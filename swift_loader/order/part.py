@@ -1,0 +1,81 @@
+"""Batch numbers, and what a consumer takes of an epoch. Pure.
+
+A number is all that a worker is told to make. A part is a range of numbers, and `Taken` says which
+of them the training loop has had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["UNKNOWN", "EpochPart", "Number", "Taken"]
+
+UNKNOWN = 2**62  # the count of a part that nobody can tell before its end
+
+
+class Number(NamedTuple):
+    """A batch number: batch `k` of epoch `epoch`, under the plan with this id."""
+
+    plan_id: int
+    epoch: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPart:
+    """What this consumer takes of an epoch: batches `first` to `count`, less those `done`."""
+
+    plan_id: int
+    epoch: int
+    count: int
+    first: int = 0
+    done: frozenset[int] = frozenset()  # delivered out of order before a resume
+
+    def numbers(self) -> Iterator[Number]:
+        for k in range(self.first, self.count):
+            if k not in self.done:
+                yield Number(self.plan_id, self.epoch, k)
+
+    @property
+    def size(self) -> int:
+        """Batches of the part; `TypeError` where nobody can tell before its end."""
+        if self.count == UNKNOWN:
+            raise TypeError("an epoch of a stream, or of a sampler without a length, has none")
+        return len(self)
+
+    def __len__(self) -> int:
+        return self.count - self.first - sum(1 for k in self.done if k >= self.first)
+
+    def __contains__(self, number: Number) -> bool:
+        return (
+            number.plan_id == self.plan_id
+            and number.epoch == self.epoch
+            and self.first <= number.k < self.count
+            and number.k not in self.done
+        )
+
+
+class Taken:
+    """Which batches of a part were taken: all below `first`, and those of `beyond` above it."""
+
+    def __init__(self, part: EpochPart) -> None:
+        self.first = part.first
+        self.beyond = set(part.done)
+        self.left = len(part)
+        self._advance()
+
+    def add(self, k: int) -> None:
+        """Batch `k` was taken too."""
+        self.left -= 1
+        if k == self.first:
+            self.first += 1
+            self._advance()
+        else:
+            self.beyond.add(k)
+
+    def _advance(self) -> None:
+        while self.first in self.beyond:
+            self.beyond.discard(self.first)
+            self.first += 1

@@ -1,0 +1,87 @@
+"""The loader's own order, which workers know from the plan. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from swift_loader.order.order import Order, State
+from swift_loader.order.part import EpochPart, Number, Taken
+from swift_loader.plan import Plan, Resume, capture, resume
+
+__all__ = ["PlannedOrder"]
+
+_PLAN, _RESUMED_PLAN = 0, 1  # plan ids: the loader's own, and that of a resumed epoch
+
+
+@dataclass(frozen=True)
+class PlannedOrder:
+    """The loader's own order, which workers know from the plan."""
+
+    plan: Plan
+    consumer: int
+    rest: Resume | None = None  # what a loaded state left of its epoch
+
+    @property
+    def worker_of(self) -> None:
+        return None
+
+    def plans(self) -> dict[int, Plan]:
+        plans = {_PLAN: self.plan}
+        if self.rest is not None:
+            plans[_RESUMED_PLAN] = self.rest.plan
+        return plans
+
+    def part(self, epoch: int) -> EpochPart:
+        rest = self.rest
+        if rest is not None and rest.epoch == epoch:
+            count = rest.plan.nb_batches(self.consumer)
+            return EpochPart(_RESUMED_PLAN, epoch, count, rest.first_batch, frozenset(rest.ahead))
+        return EpochPart(_PLAN, epoch, self.plan.nb_batches(self.consumer))
+
+    def following(self, epoch: int) -> EpochPart:
+        return self.part(epoch)
+
+    def numbers(self, part: EpochPart) -> Iterator[Number]:
+        return part.numbers()
+
+    def indices(self, number: Number) -> bytes:
+        return b""
+
+    def delivered(self, number: Number) -> None:
+        pass
+
+    def exhausted(self, number: Number) -> None:
+        raise AssertionError(f"{number} is of no stream")
+
+    def capture(
+        self, part: EpochPart, taken: Taken, streams: Mapping[int, bytes]
+    ) -> dict[str, Any]:
+        plan = self.plan_of(part)
+        return capture(plan, part.epoch, self.consumer, taken.first, taken.beyond)
+
+    def resumed(self, state: State) -> tuple[Order, int]:
+        rest = resume(state, self.plan, self.consumer)
+        return replace(self, rest=rest), rest.epoch
+
+    def plan_of(self, part: EpochPart) -> Plan:
+        """The plan that the numbers of `part` are of."""
+        return self.plans()[part.plan_id]
+
+    def state_at(self, epoch: int, first_batch: int) -> dict[str, Any]:
+        """The state after all batches before `first_batch` of `epoch`."""
+        part = self.part(epoch)
+        ahead = [k for k in part.done if k >= first_batch]
+        return capture(self.plan_of(part), epoch, self.consumer, first_batch, ahead)
+
+    def size_of(self, epoch: int, first_batch: int) -> tuple[int, int]:
+        """``(batches, samples)`` of an epoch from batch `first_batch` on."""
+        part = self.part(epoch)
+        left = range(max(first_batch, part.first), part.count)
+        nb_batches = len(left) - sum(1 for k in part.done if k in left)
+        if not nb_batches:
+            return 0, 0
+        plan = self.plan_of(part)
+        last = plan.batch(epoch, self.consumer, part.count - 1)
+        return nb_batches, (nb_batches - 1) * plan.batch_size + len(last)

@@ -1,0 +1,136 @@
+"""The order of a sampler of the user's, which the training process iterates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from swift_loader.errors import StateError
+from swift_loader.order.order import Order, State
+from swift_loader.order.part import UNKNOWN, EpochPart, Number, Taken
+from swift_loader.plan import Plan
+
+__all__ = ["SampledOrder", "batches_of"]
+
+_PLAN = 0
+
+
+@dataclass(frozen=True)
+class SampledOrder:
+    """The order of a `torch.utils.data.Sampler`, a batch sampler, or any iterable of the kind.
+
+    It is iterated here, in the training process, as far ahead as batches are prefetched. Of the
+    next epoch nothing is drawn before the loop begins it: the sampler may depend on what the loop
+    does in between. `batches(epoch)` begins an epoch; `seeds` is a plan for seeds alone.
+    """
+
+    batches: Callable[[int], Iterable[Sequence[int]]]
+    nb_batches: int | None
+    seeds: Plan
+    consumer: int
+    rest: EpochPart | None = None
+    _drawn: dict[Number, bytes] = field(default_factory=dict)
+
+    @property
+    def worker_of(self) -> None:
+        return None
+
+    def plans(self) -> dict[int, Plan]:
+        return {_PLAN: self.seeds}
+
+    def part(self, epoch: int) -> EpochPart:
+        if self.rest is not None and self.rest.epoch == epoch:
+            return self.rest
+        return EpochPart(_PLAN, epoch, UNKNOWN if self.nb_batches is None else self.nb_batches)
+
+    def following(self, epoch: int) -> EpochPart:
+        return EpochPart(_PLAN, epoch, 0)
+
+    def numbers(self, part: EpochPart) -> Iterator[Number]:
+        self._drawn.clear()
+        for k, batch in enumerate(islice(self.batches(part.epoch), part.count)):
+            number = Number(part.plan_id, part.epoch, k)
+            if number in part:
+                self._drawn[number] = np.asarray(batch, "<i8").tobytes()
+                yield number
+
+    def indices(self, number: Number) -> bytes:
+        return self._drawn[number]
+
+    def delivered(self, number: Number) -> None:
+        self._drawn.pop(number, None)
+
+    def exhausted(self, number: Number) -> None:
+        raise AssertionError(f"{number} is of no stream")
+
+    def capture(
+        self, part: EpochPart, taken: Taken, streams: Mapping[int, bytes]
+    ) -> dict[str, Any]:
+        ended = not taken.left
+        return {
+            "version": 1,
+            "sampler": True,
+            "seed": self.seeds.seed,
+            "consumer": self.consumer,
+            "epoch": part.epoch + ended,
+            "delivered": 0 if ended else taken.first,
+            "ahead": [] if ended else sorted(taken.beyond),
+        }
+
+    def resumed(self, state: State) -> tuple[Order, int]:
+        own: Any = state
+        if isinstance(state, Sequence):
+            own = next((one for one in state if one.get("consumer") == self.consumer), None)
+        if not isinstance(own, Mapping) or own.get("sampler") is not True:
+            raise StateError(
+                "the state is not of a loader with a sampler; give what state_dict() of this "
+                "consumer returned, and build the loader with the same sampler"
+            )
+        if own["version"] != 1 or own["seed"] != self.seeds.seed:
+            raise StateError(
+                f"the state is of another run: version {own['version']}, seed {own['seed']}; this "
+                f"loader has version 1, seed {self.seeds.seed}"
+            )
+        whole = self.part(-1)
+        rest = EpochPart(
+            _PLAN, own["epoch"], whole.count, own["delivered"], frozenset(own["ahead"])
+        )
+        return replace(self, rest=rest, _drawn={}), rest.epoch
+
+
+def batches_of(
+    sampler: Iterable[int] | None,
+    batch_sampler: Iterable[Sequence[int]] | None,
+    batch_size: int,
+    drop_last: bool,
+) -> tuple[Callable[[int], Iterable[Sequence[int]]], int | None]:
+    """How an epoch of the user's sampler begins, and how many batches it has (None: it can't tell).
+
+    ``set_epoch`` is called where the sampler has it, or the one inside a batch sampler.
+    """
+    source: Any = batch_sampler if batch_sampler is not None else sampler
+    inner: Any = getattr(source, "sampler", None)
+    epoch_setters = [one.set_epoch for one in (source, inner) if hasattr(one, "set_epoch")]
+
+    def batches(epoch: int) -> Iterator[Sequence[int]]:
+        for set_epoch in epoch_setters:
+            set_epoch(epoch)
+        if batch_sampler is not None:
+            yield from batch_sampler
+            return
+        indices = iter(source)
+        while batch := list(islice(indices, batch_size)):
+            if len(batch) == batch_size or not drop_last:
+                yield batch
+
+    try:
+        length = len(source)
+    except (TypeError, NotImplementedError):
+        return batches, None
+    if batch_sampler is not None:
+        return batches, length
+    return batches, length // batch_size if drop_last else -(-length // batch_size)

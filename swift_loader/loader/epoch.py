@@ -151,18 +151,19 @@ class EpochIterator(Iterator[Any]):
         made = item.made
         assert made is not None
         times = BatchTimes(
-            item.worker,
-            number.epoch,
-            number.k,
-            made.nb_samples,
-            made.parcel.nbytes,
-            *made.times,
-            0.0,
-            item.decode_s,
-            to_device_s,
-            now_s - began_s,
-            depth,
-            now_s,
+            worker=item.worker,
+            epoch=number.epoch,
+            k=number.k,
+            nb_samples=made.nb_samples,
+            nbytes=made.parcel.nbytes,
+            fetch_s=made.times.fetch_s,
+            collate_s=made.times.collate_s,
+            encode_s=made.times.encode_s,
+            decode_s=item.decode_s,
+            to_device_s=to_device_s,
+            wait_s=now_s - began_s,
+            queue_depth=depth,
+            at_s=now_s,
         )
         self._meter.add(times)
         self._pipeline.loop_waited(times.wait_s, now_s)

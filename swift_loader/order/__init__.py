@@ -1,1 +1,1 @@
-"""What a consumer gets, and when: by the plan, by the user's sampler, or by the shards of a stream."""
+"""What a consumer gets, and when: by the plan, by a sampler, or by the shards of a stream."""

@@ -167,11 +167,11 @@ def _code(text: str) -> str:
 _CSS = """
 :root{color-scheme:light dark;--page:#fbfbfa;--card:#fff;--ink:#1c1e21;--c-muted:#6a7078;
 --rule:#e3e4e6;--c-wait:#d1495b;--c-startup:#e8a33d;--c-loop:#2f7fb8;--c-outside:#d9dce0;
---c-fetch:#2f7fb8;--c-collate:#3a9d7e;--c-encode:#9b6fc4;--c-slot:#e8a33d;
+--c-fetch:#2f7fb8;--c-collate:#3a9d7e;--c-encode:#9b6fc4;
 --c-restart:#8b1e9b;--c-bad:#b3541e;--c-warning:#c79100}
 @media (prefers-color-scheme:dark){:root{--page:#16181b;--card:#1e2125;--ink:#e8e9eb;
 --c-muted:#9aa1aa;--rule:#34383e;--c-wait:#ef6f80;--c-startup:#f0b65a;--c-loop:#5aa6dc;
---c-outside:#3b4047;--c-fetch:#5aa6dc;--c-collate:#57bd9c;--c-encode:#b794dd;--c-slot:#f0b65a;
+--c-outside:#3b4047;--c-fetch:#5aa6dc;--c-collate:#57bd9c;--c-encode:#b794dd;
 --c-restart:#d883e6;--c-bad:#e8894f;--c-warning:#e3b53a}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1180px;padding:28px 24px 60px;background:var(--page);color:var(--ink);

@@ -137,7 +137,6 @@ def _worker_time(intervals: Sequence[Interval]) -> list[Series]:
             ("fetch", "fetch", "--c-fetch"),
             ("collate", "collate", "--c-collate"),
             ("encode", "encode", "--c-encode"),
-            ("slot_wait", "waiting for a slot", "--c-slot"),
         )
     ]
 

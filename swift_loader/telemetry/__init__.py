@@ -7,6 +7,6 @@ Imports nothing of swift_loader but its errors, so every other part may use it.
 ``stats``          the frozen picture of them that ``loader.stats()`` returns
 ``log``            the ``logger`` option
 ``monitor``        the ``benchmark`` and ``benchmark_file`` options
-``trace``          the ``trace_file`` option, and NVTX ranges
+``trace``          the ``trace_file`` option
 =================  ===============================================================================
 """

@@ -50,10 +50,9 @@ _RECENT_INDICES = 100  # of skipped and replaced samples
 class BatchTimes(NamedTuple):
     """One delivered batch. Times in seconds, `at_s` by `time.perf_counter()` of the consumer.
 
-    `slot_wait_s`: the batch number lay ready for a worker but no slot was free. `decode_s`: in the
-    reader. `to_device_s`: issuing the copy (or the user's `to_device`). `wait_s`: from the training
-    loop's `next()` to the batch. `queue_depth`: batches that were ready when it asked. `at_s`: when
-    it got the batch.
+    `decode_s`: in the reader. `to_device_s`: issuing the copy (or the user's `to_device`).
+    `wait_s`: from the training loop's `next()` to the batch. `queue_depth`: batches that were ready
+    when it asked. `at_s`: when it got the batch.
     """
 
     worker: int
@@ -64,7 +63,6 @@ class BatchTimes(NamedTuple):
     fetch_s: float
     collate_s: float
     encode_s: float
-    slot_wait_s: float
     decode_s: float
     to_device_s: float
     wait_s: float
@@ -94,7 +92,7 @@ class Meter:
         self._listener: Listener | None = None
         self._due_s = inf
         self._batches = self._samples = self._nbytes = 0
-        self._fetch_s = self._collate_s = self._encode_s = self._slot_wait_s = 0.0
+        self._fetch_s = self._collate_s = self._encode_s = 0.0
         self._decode_s = self._to_device_s = self._wait_s = 0.0
         self._depth_sum = self._depth_max = 0
         self._startup_s = 0.0
@@ -141,7 +139,6 @@ class Meter:
             fetch_s,
             collate_s,
             encode_s,
-            slot_wait_s,
             decode_s,
             to_device_s,
             wait_s,
@@ -160,7 +157,6 @@ class Meter:
         self._fetch_s += fetch_s
         self._collate_s += collate_s
         self._encode_s += encode_s
-        self._slot_wait_s += slot_wait_s
         self._decode_s += decode_s
         self._to_device_s += to_device_s
         self._depth_sum += queue_depth
@@ -228,7 +224,6 @@ class Meter:
             fetch_s=self._fetch_s,
             collate_s=self._collate_s,
             encode_s=self._encode_s,
-            slot_wait_s=self._slot_wait_s,
             decode_s=self._decode_s,
             to_device_s=self._to_device_s,
             wait_s=self._wait_s,

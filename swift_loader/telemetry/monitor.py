@@ -25,7 +25,7 @@ consumers (and later runs) may share a file; ``run`` tells their lines apart.
     ``batches``, ``samples``, ``nbytes``; ``elapsed_s`` (within epochs, without ``startup_s``, the
     wait for the first batch), ``worker_s`` (``elapsed_s`` summed over the workers), ``wait_s`` and
     ``loop_s`` (of ``elapsed_s``: waiting for a batch, own work of the training loop); ``fetch_s``,
-    ``collate_s``, ``encode_s``, ``slot_wait_s``, ``decode_s``, ``to_device_s``; ``queue_depth``
+    ``collate_s``, ``encode_s``, ``decode_s``, ``to_device_s``; ``queue_depth``
     (mean of what was ready when a batch was asked for; null without batches); ``consumer_cpu`` and
     ``consumer_rss_bytes`` of the training process; ``workers``: a list of ``worker``, ``pid``,
     ``batches`` (in the interval), ``cpu`` (CPUs used, 1.0 is one; null at first), ``rss_bytes``;

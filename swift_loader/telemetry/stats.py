@@ -25,7 +25,6 @@ STAGES: dict[str, tuple[str, str]] = {
     "fetch": ("worker", "workers: fetch"),
     "collate": ("worker", "workers: collate"),
     "encode": ("worker", "workers: encode"),
-    "slot_wait": ("slots", "slots: all in use"),
     "decode": ("reader", "reader: decode"),
     "to_device": ("device", "device copy"),
     "wait": ("training", "waiting for data"),
@@ -53,7 +52,6 @@ class Totals(NamedTuple):
     fetch_s: float = 0.0
     collate_s: float = 0.0
     encode_s: float = 0.0
-    slot_wait_s: float = 0.0
     decode_s: float = 0.0
     to_device_s: float = 0.0
     wait_s: float = 0.0
@@ -86,7 +84,7 @@ def shares(totals: Totals) -> dict[str, float]:
     out = {}
     for stage, (place, _) in STAGES.items():
         seconds: float = getattr(totals, f"{stage}_s")
-        out[stage] = seconds / (worker_s if place in ("worker", "slots") else elapsed_s)
+        out[stage] = seconds / (worker_s if place == "worker" else elapsed_s)
     return out
 
 
@@ -103,7 +101,7 @@ def bottleneck(totals: Totals) -> str:
         return STAGES["loop"][1]
     busy = shares(totals)
     workers = ("fetch", "collate", "encode")
-    parts = {stage: busy[stage] for stage in ("slot_wait", "decode", "to_device")}
+    parts = {stage: busy[stage] for stage in ("decode", "to_device")}
     parts[max(workers, key=busy.__getitem__)] = sum(busy[stage] for stage in workers)
     stage = max(parts, key=parts.__getitem__)
     return STAGES[stage][1] if parts[stage] >= _BUSY else "hand-over"
@@ -143,7 +141,7 @@ class LoaderStats:
 
     `elapsed_s`: time within epochs since the first batch; `startup_s`: the wait for that first
     batch, counted nowhere else. `wait_share`: of `elapsed_s`, training waited for a batch.
-    `bottleneck`: by the function of that name. `stages`: fetch, collate, encode, slot_wait, decode,
+    `bottleneck`: by the function of that name. `stages`: fetch, collate, encode, decode,
     to_device, wait, loop. `queue_depth_*`: batches ready when one was asked for. `skipped`,
     `replaced`: the latest 100 sample indices; `nb_skipped`, `nb_replaced`: how many in all.
     """

@@ -7,8 +7,6 @@ events, the file by one million (about 150 MB); the last event says that it stop
 Tracks of one consumer: the training loop (``wait``), the device (``to_device``), the reader
 (``decode``), and one for each worker (``fetch``, ``collate``, ``encode``). Times are those of
 `time.perf_counter`, which all processes of a Linux machine share.
-
-`nvtx_range` marks the same stages for Nsight where there is CUDA.
 """
 
 from __future__ import annotations
@@ -18,9 +16,6 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from os import PathLike, fspath
 from types import TracebackType
 
@@ -32,7 +27,6 @@ __all__ = [
     "READER",
     "TRAINING",
     "TraceWriter",
-    "nvtx_range",
     "open_trace",
     "worker_track",
 ]
@@ -130,21 +124,6 @@ class TraceWriter:
             }
         )
 
-    def instant(self, track: int, name: str, at_s: float, args: dict[str, object]) -> None:
-        """Something that takes no time: a restart, a warning."""
-        self._add(
-            {
-                "name": name,
-                "cat": "swift_loader",
-                "ph": "i",
-                "s": "p",
-                "ts": self._microseconds(at_s),
-                "pid": self._consumer,
-                "tid": track,
-                "args": args,
-            }
-        )
-
     def close(self) -> None:
         """Write what is buffered and end the array, after all threads that write have ended.
 
@@ -208,22 +187,6 @@ class TraceWriter:
 
     def _microseconds(self, at_s: float) -> float:
         return round((at_s - self._start_s) * 1e6, 3)
-
-
-def nvtx_range(name: str) -> AbstractContextManager[None]:
-    """A named range in an Nsight profile where torch has CUDA; does nothing anywhere else."""
-    return _ranges()(name)
-
-
-@cache
-def _ranges() -> Callable[[str], AbstractContextManager[None]]:
-    import torch  # not at the top: what only writes traces needs no torch
-
-    if not torch.cuda.is_available():
-        nothing = nullcontext()
-        return lambda _: nothing
-    ranges: Callable[[str], AbstractContextManager[None]] = torch.cuda.nvtx.range
-    return ranges
 
 
 def _lines(events: list[dict[str, object]]) -> bytes:

@@ -51,7 +51,6 @@ def _write_run(
                     fetch_s=fetch_s,
                     collate_s=0.0005,
                     encode_s=0.0002,
-                    slot_wait_s=0.0,
                     decode_s=0.0001,
                     to_device_s=0.0001,
                     wait_s=wait_s,

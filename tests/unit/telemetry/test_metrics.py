@@ -26,7 +26,7 @@ from swift_loader.telemetry.stats import (
 
 
 def batch(at_s: float, wait_s: float = 0.0, **more: float) -> BatchTimes:
-    zero = BatchTimes(0, 0, 0, 32, 1000, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, wait_s, 0, at_s)
+    zero = BatchTimes(0, 0, 0, 32, 1000, 0.0, 0.0, 0.0, 0.0, 0.0, wait_s, 0, at_s)
     return zero._replace(**more)
 
 
@@ -146,7 +146,6 @@ def test_workers_that_come_and_go_count_while_they_run():
         ({"wait_s": 0.5, "fetch_s": 1.5, "collate_s": 0.3}, "workers: fetch"),
         ({"wait_s": 0.5, "fetch_s": 0.3, "collate_s": 1.5}, "workers: collate"),
         ({"wait_s": 0.5, "encode_s": 1.9}, "workers: encode"),
-        ({"wait_s": 0.5, "fetch_s": 0.2, "slot_wait_s": 1.7}, "slots: all in use"),
         ({"wait_s": 0.5, "fetch_s": 0.8, "decode_s": 0.9}, "reader: decode"),
         ({"wait_s": 0.5, "fetch_s": 0.8, "to_device_s": 0.9}, "device copy"),
         ({"wait_s": 0.5, "fetch_s": 0.1, "decode_s": 0.1}, "hand-over"),

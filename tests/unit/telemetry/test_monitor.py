@@ -23,7 +23,7 @@ def lines_of(path):
 
 
 def add(meter, at_s, **more):
-    zero = BatchTimes(0, 0, 0, 32, 1000, 0.01, 0.0, 0.0, 0.0, 0.0, 0.0, 0.001, 2, at_s)
+    zero = BatchTimes(0, 0, 0, 32, 1000, 0.01, 0.0, 0.0, 0.0, 0.0, 0.001, 2, at_s)
     meter.add(zero._replace(**more))
 
 

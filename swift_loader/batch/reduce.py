@@ -131,7 +131,7 @@ class Reducer:
             return NotImplemented  # Parameter, jagged tensors, and whoever knows better
         if hasattr(kind, "__tensor_flatten__"):
             return NotImplemented
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch.DisableTorchFunctionSubclass():
             plain = tensor.detach().as_subclass(Tensor)
         state = _state_of(tensor)
         reduced = rebuild.subclass, (plain, kind)

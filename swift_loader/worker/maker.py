@@ -7,7 +7,7 @@ No process, no socket: a `Maker` is given an order and slots, and either fills a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
 from swift_loader.batch.codec import encode, encode_bytes
 from swift_loader.batch.collate import collate
-from swift_loader.batch.fetch import BadSampleError, Fetcher
+from swift_loader.batch.fetch import Bad, BadSampleError, Fetcher
 from swift_loader.batch.seeding import seed_generators
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import BadSample, ErrorReport, Made, Make, StageTimes
@@ -26,9 +26,9 @@ from swift_loader.worker.faults import report
 from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
 from swift_loader.worker.recipe import Recipe
 
-__all__ = ["Job", "MakeError", "Maker", "put_batch", "store"]
+__all__ = ["EndOfShard", "Job", "MakeError", "Maker", "make_batch", "store"]
 
-#: Fills the slot that its order names. Raises `MakeError` (and of a stream `EndOfShard`); the slot
+#: Fills the slot that its order names. Raises `MakeError`, and `EndOfShard` for a stream; the slot
 #: is unused then.
 Job = Callable[[WrittenSlots], Made]
 
@@ -41,6 +41,10 @@ class MakeError(Exception):
     def __init__(self, fault: ErrorReport) -> None:
         super().__init__(fault.message)
         self.fault = fault
+
+
+class EndOfShard(Exception):
+    """The worker's shard of the stream has no such batch."""
 
 
 class Maker:
@@ -69,59 +73,72 @@ class Maker:
         return partial(self._make, order, indices, seed)
 
     def _make(self, order: Make, indices: list[int], seed: int, slots: WrittenSlots) -> Made:
-        progress = self._progress
-        progress.at_ticket(order.ticket)
         seed_generators(seed)
-        doing = "fetching"
-        arena = slots.arena(order.slot)
-        try:
-            began = time.perf_counter()
-            samples, bad = self._fetcher.fetch(indices)
-            fetched = time.perf_counter()
-            doing = "collating"
-            progress.at_stage(COLLATING)
-            if self._recipe.collate_fn is not None:
-                batch = self._recipe.collate_fn(samples)
-            else:
-                batch = collate(samples, arena, indices)
-            collated = time.perf_counter()
-            doing = "encoding"
-            progress.at_stage(ENCODING)
-            used, in_slot, skeleton = put_batch(self._recipe, batch, arena, order.slot, slots)
-            encoded = time.perf_counter()
-        except BadSampleError as error:
-            cause = error.__cause__
-            assert cause is not None
-            one = [error.index] if error.index >= 0 else indices
-            raise MakeError(report(cause, doing, one)) from None
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it goes to the training loop
-            raise MakeError(report(error, doing, indices)) from None
-        finally:
-            progress.at_stage(IDLE)
-        times = StageTimes(fetched - began, collated - fetched, encoded - collated)
-        grown = slots.grown()
-        slot_bytes = grown[1] if grown else 0
-        reasons = tuple(
-            BadSample(one.index, f"{type(one.error).__name__}: {one.error}", one.replaced)
-            for one in bad
-        )
-        return Made(
-            order.ticket,
-            len(samples),
-            used,
-            slot_bytes,
-            times,
-            skeleton,
-            in_slot,
-            reasons,
-            encoded,
-        )
+        fetch = partial(self._fetcher.fetch, indices)
+        return make_batch(self._recipe, self._progress, order, slots, fetch, "fetching", indices)
 
     def close(self) -> None:
         self._fetcher.close()
 
 
-def put_batch(
+def make_batch(
+    recipe: Recipe,
+    progress: Progress,
+    order: Make,
+    slots: WrittenSlots,
+    fetch: Callable[[], tuple[list[Any], list[Bad]]],
+    fetching: str,
+    indices: Sequence[int] = (),
+) -> Made:
+    """Fetch the samples of a batch, collate them, and put the batch into its slot.
+
+    `fetching` says in an error what `fetch` does. `indices` are the samples' where they have any.
+    Raises `MakeError`, and `EndOfShard` where `fetch` does.
+    """
+    progress.at_ticket(order.ticket)
+    doing = fetching
+    arena = slots.arena(order.slot)
+    try:
+        began = time.perf_counter()
+        samples, bad = fetch()
+        fetched = time.perf_counter()
+        doing = "collating"
+        progress.at_stage(COLLATING)
+        if recipe.collate_fn is not None:
+            batch = recipe.collate_fn(samples)
+        else:
+            batch = collate(samples, arena, indices)
+        collated = time.perf_counter()
+        doing = "encoding"
+        progress.at_stage(ENCODING)
+        used, in_slot, skeleton = _put_batch(recipe, batch, arena, order.slot, slots)
+        encoded = time.perf_counter()
+    except EndOfShard:
+        raise
+    except BadSampleError as error:
+        cause = error.__cause__
+        assert cause is not None
+        one = [error.index] if error.index >= 0 else indices
+        raise MakeError(report(cause, doing, one)) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it goes to the training loop
+        raise MakeError(report(error, doing, indices)) from None
+    finally:
+        progress.at_stage(IDLE)
+    grown = slots.grown()
+    return Made(
+        order.ticket,
+        len(samples),
+        used,
+        grown[1] if grown else 0,
+        StageTimes(fetched - began, collated - fetched, encoded - collated),
+        skeleton,
+        in_slot,
+        tuple(BadSample(b.index, f"{type(b.error).__name__}: {b.error}", b.replaced) for b in bad),
+        encoded,
+    )
+
+
+def _put_batch(
     recipe: Recipe, batch: Any, arena: Arena, slot: int, slots: WrittenSlots
 ) -> tuple[int, int, bytes]:
     """Put `batch` into the slot by the codec in use; returns what `store` returns."""

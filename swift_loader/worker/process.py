@@ -47,11 +47,11 @@ from swift_loader.transport.messages import (
 )
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.faults import report
-from swift_loader.worker.maker import Job, MakeError, Maker
+from swift_loader.worker.maker import EndOfShard, Job, MakeError, Maker
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
 from swift_loader.worker.recipe import Recipe, build_dataset
-from swift_loader.worker.stream import EndOfShard, StreamMaker
+from swift_loader.worker.stream import StreamMaker
 from swift_loader.worker.zygote import STACK_SIGNAL, Inherited, Spawn
 
 __all__ = ["announce", "enter", "leave", "main"]

@@ -13,33 +13,25 @@ through the stream again, or from the dataset's own `state_dict` where a loaded 
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import IterDataPipe, graph_settings
+import torch.utils.data
 from torch.utils.data._utils import worker as torch_worker
-from torch.utils.data.graph import traverse_dps
 
-from swift_loader.batch.collate import collate
-from swift_loader.batch.fetch import SKIP
+from swift_loader.batch.fetch import SKIP, Bad
 from swift_loader.batch.seeding import seed_generators
 from swift_loader.plan import Plan
-from swift_loader.transport.messages import BadSample, Made, Make, StageTimes
+from swift_loader.transport.messages import Made, Make
 from swift_loader.transport.written_slots import WrittenSlots
-from swift_loader.worker.faults import report
-from swift_loader.worker.maker import Job, MakeError, put_batch
+from swift_loader.worker.maker import EndOfShard, Job, MakeError, make_batch
 from swift_loader.worker.place import Place
-from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
+from swift_loader.worker.progress import Progress
 from swift_loader.worker.recipe import Recipe, build_dataset
 
-__all__ = ["EndOfShard", "StreamMaker"]
-
-
-class EndOfShard(Exception):
-    """The shard has no such batch."""
+__all__ = ["StreamMaker"]
 
 
 class _WatchedInfo(torch_worker.WorkerInfo):
@@ -93,55 +85,31 @@ class StreamMaker:
         return partial(self._make, order, plan, consumer)
 
     def _make(self, order: Make, plan: Plan, consumer: int, slots: WrittenSlots) -> Made:
-        progress, number = self._progress, order.number
-        progress.at_ticket(order.ticket)
-        arena = slots.arena(order.slot)
-        doing = "reading the stream"
+        read = partial(self._read_batch, order, plan, consumer)
         try:
-            began = time.perf_counter()
-            wanted = number.k // self._workers
-            if number.epoch != self._epoch or wanted < self._next_batch or order.indices:
-                self._begin(number.epoch, plan, order.indices)
-            while True:
-                k = self._next_batch * self._workers + self._index
-                seed_generators(plan.batch_seed(number.epoch, consumer, k))
-                samples, bad = self._read(plan.batch_size)
-                if not samples or (plan.tail == "drop" and len(samples) < plan.batch_size):
-                    raise EndOfShard
-                self._next_batch += 1
-                if self._next_batch > wanted:
-                    break
-            fetched = time.perf_counter()
-            doing = "collating"
-            progress.at_stage(COLLATING)
-            collate_fn = self._recipe.collate_fn
-            batch = collate_fn(samples) if collate_fn is not None else collate(samples, arena)
-            collated = time.perf_counter()
-            doing = "encoding"
-            progress.at_stage(ENCODING)
-            used, in_slot, skeleton = put_batch(self._recipe, batch, arena, order.slot, slots)
-            encoded = time.perf_counter()
-            state = self._state()
-        except EndOfShard:
+            made = make_batch(
+                self._recipe, self._progress, order, slots, read, "reading the stream"
+            )
+        except MakeError:
+            self._epoch = -1  # nobody knows where the stream stands now
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it goes to the training loop
-            self._epoch = -1  # where the stream stands now, nobody knows
-            raise MakeError(report(error, doing)) from None
-        finally:
-            progress.at_stage(IDLE)
-        grown = slots.grown()
-        return Made(
-            order.ticket,
-            len(samples),
-            used,
-            grown[1] if grown else 0,
-            StageTimes(fetched - began, collated - fetched, encoded - collated),
-            skeleton,
-            in_slot,
-            tuple(bad),
-            encoded,
-            state,
-        )
+        return made._replace(state=self._state())
+
+    def _read_batch(self, order: Make, plan: Plan, consumer: int) -> tuple[list[Any], list[Bad]]:
+        """The items of the batch that is wanted, read after those before it."""
+        number = order.number
+        wanted = number.k // self._workers
+        if number.epoch != self._epoch or wanted < self._next_batch or order.indices:
+            self._begin(number.epoch, plan, order.indices)
+        while True:
+            k = self._next_batch * self._workers + self._index
+            seed_generators(plan.batch_seed(number.epoch, consumer, k))
+            samples, bad = self._read(plan.batch_size)
+            if not samples or (plan.tail == "drop" and len(samples) < plan.batch_size):
+                raise EndOfShard
+            self._next_batch += 1
+            if self._next_batch > wanted:
+                return samples, bad
 
     def close(self) -> None:
         self._items = None
@@ -158,7 +126,7 @@ class StreamMaker:
         seed = plan.batch_seed(epoch, 0, 0)
         info = _WatchedInfo(self._place, self._places, seed % 2**32, dataset)
         torch_worker._worker_info = info
-        shards_itself = isinstance(dataset, IterDataPipe) and self._shard_graph(dataset, seed)
+        shards_itself = _is_pipe(dataset) and self._shard_graph(dataset, seed)
         if saved:
             self._next_batch, self._position, self._ended, state = pickle.loads(saved)
             dataset.load_state_dict(state)
@@ -178,6 +146,9 @@ class StreamMaker:
 
     def _shard_graph(self, dataset: Any, seed: int) -> bool:
         """Same shuffle in all workers, then a share for each; False: the graph has no shards."""
+        from torch.utils.data import graph_settings
+        from torch.utils.data.graph import traverse_dps
+
         generator = torch.Generator()
         generator.manual_seed(seed % 2**63)
         graph_settings.apply_random_seed(dataset, generator)
@@ -185,9 +156,9 @@ class StreamMaker:
         pipes = graph_settings.get_all_graph_pipes(traverse_dps(dataset))
         return any(hasattr(pipe, "apply_sharding") for pipe in pipes)
 
-    def _read(self, count: int) -> tuple[list[Any], list[BadSample]]:
+    def _read(self, count: int) -> tuple[list[Any], list[Bad]]:
         samples: list[Any] = []
-        bad: list[BadSample] = []
+        bad: list[Bad] = []
         assert self._items is not None
         while len(samples) < count:
             self._progress.sample[0] = self._position
@@ -200,8 +171,7 @@ class StreamMaker:
                 if self._recipe.on_error == "raise":
                     raise
                 stand_in = self._stand_in(error)
-                text = f"{type(error).__name__}: {error}"
-                bad.append(BadSample(self._position, text, replaced=stand_in is not SKIP))
+                bad.append(Bad(self._position, error, replaced=stand_in is not SKIP))
                 if stand_in is not SKIP:
                     samples.append(stand_in)
         return samples, bad
@@ -217,3 +187,9 @@ class StreamMaker:
             return b""
         state = self._dataset.state_dict()
         return pickle.dumps((self._next_batch, self._position, self._ended, state), 5)
+
+
+def _is_pipe(dataset: Any) -> bool:
+    """Whether it is one of torch's data pipes. A torch that has dropped them has none."""
+    kind = getattr(torch.utils.data, "IterDataPipe", None)
+    return kind is not None and isinstance(dataset, kind)

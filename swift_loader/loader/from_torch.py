@@ -71,7 +71,11 @@ def _order(dataloader: DataLoader[Any]) -> dict[str, Any]:
         options["tail"] = "drop"
     if isinstance(dataloader.dataset, IterableDataset) or type(sampler) is SequentialSampler:
         return options
-    if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(sampler.data_source):
+    if (
+        type(sampler) is RandomSampler
+        and not sampler.replacement
+        and sampler.num_samples == len(sampler.data_source)
+    ):
         options.update(shuffle=True, nearby_shuffle=0)
         if sampler.generator is not None:
             options["seed"] = sampler.generator.initial_seed() % 2**63

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import select
-import socket
 import threading
 from collections.abc import Callable
 
 from swift_loader.pipeline.link import Event, Link, MadeBatch
+from swift_loader.transport.wakeup import Wakeup
 
 __all__ = ["ReaderThread", "Waiter"]
 
@@ -30,10 +30,8 @@ class Waiter:
         self._poll = select.poll()
         self._link_of: dict[int, Link] = {}  # by descriptor
         self._registered: dict[int, tuple[int, ...]] = {}  # by worker
-        self._wake_read, self._wake_write = socket.socketpair()
-        for end in (self._wake_read, self._wake_write):
-            end.setblocking(False)
-        self._poll.register(self._wake_read, select.POLLIN)
+        self._wakeup = Wakeup()
+        self._poll.register(self._wakeup, select.POLLIN)
         self._changed = False
 
     def add(self, link: Link) -> None:
@@ -50,8 +48,7 @@ class Waiter:
 
     def wake(self) -> None:
         """Make `wait` return."""
-        with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
-            self._wake_write.send(b"\0")
+        self._wakeup.wake()
 
     def wait(self, timeout_s: float | None) -> list[tuple[Link, list[Event]]]:
         """Events of the links that have something to say; empty after a timeout or a `wake`."""
@@ -66,7 +63,7 @@ class Waiter:
         for fd, _ in self._poll.poll(None if timeout_s is None else max(0.0, timeout_s * 1000)):
             readable = self._link_of.get(fd)
             if readable is None:
-                self._drain_wake()
+                self._wakeup.clear()
             elif readable.worker not in seen:
                 seen.add(readable.worker)
                 events = readable.receive()
@@ -96,15 +93,10 @@ class Waiter:
             self._link_of.pop(fd, None)
             self._poll.unregister(fd)
 
-    def _drain_wake(self) -> None:
-        with contextlib.suppress(OSError):  # empty already; or closed, as whoever waits will find
-            self._wake_read.recv(4096)
-
     def close(self) -> None:
         """May come while another thread waits: it is woken."""
         self.wake()
-        self._wake_read.close()
-        self._wake_write.close()
+        self._wakeup.close()
 
 
 class ReaderThread:

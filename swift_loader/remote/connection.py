@@ -10,7 +10,6 @@ says so on a socket of ours. A ZeroMQ socket is not for two threads at once: the
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from swift_loader.errors import ConfigError
 from swift_loader.remote.address import Address
 from swift_loader.remote.frames import bundled, pack, unpack
 from swift_loader.remote.messages import Buffer, Chunk, Message
+from swift_loader.transport.wakeup import Wakeup
 
 __all__ = ["Connection"]
 
@@ -63,9 +63,7 @@ class Connection:
         if address.keys is not None:
             address.keys.secure_client(sock)
         self._monitor = sock.get_monitor_socket(_EVENTS)
-        self._wake_read, self._wake_write = socket.socketpair()
-        for end in (self._wake_read, self._wake_write):
-            end.setblocking(False)
+        self._wakeup = Wakeup()
         try:
             sock.connect(address.address)
         except zmq.ZMQError as error:
@@ -78,7 +76,7 @@ class Connection:
 
     def filenos(self) -> Sequence[int]:
         """What becomes readable: by what came in, by what happened, and by `wake`."""
-        return [self._socket.fileno(), self._monitor.fileno(), self._wake_read.fileno()]
+        return [self._socket.fileno(), self._monitor.fileno(), self._wakeup.fileno()]
 
     # ---- down
 
@@ -113,13 +111,11 @@ class Connection:
 
     def wake(self) -> None:
         """Make a descriptor readable."""
-        with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
-            self._wake_write.send(b"\0")
+        self._wakeup.wake()
 
     def woken(self) -> None:
         """Whoever was to be woken is awake."""
-        with contextlib.suppress(BlockingIOError):
-            self._wake_read.recv(4096)
+        self._wakeup.clear()
 
     def happened(self) -> Iterator[tuple[int, int]]:
         """What happened to the connection: ZeroMQ's number of the event, and its value."""
@@ -150,5 +146,4 @@ class Connection:
         self._monitor.close(linger=0)
         self._socket.close()
         self._context.term()
-        self._wake_read.close()
-        self._wake_write.close()
+        self._wakeup.close()

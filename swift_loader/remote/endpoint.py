@@ -14,11 +14,9 @@ may connect but who holds the key, and that is settled before anything of theirs
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import secrets
 import signal
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +49,7 @@ from swift_loader.remote.payloads import Payloads
 from swift_loader.remote.session import Session, Worker
 from swift_loader.remote.shares import shares
 from swift_loader.remote.versions import here, what_differs
+from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
 
@@ -102,10 +101,8 @@ class Endpoint:
         self._nb_ticks = 0
         self._stopping = ""
         self._poller = zmq.Poller()
-        self._wake_read, self._wake_write = socket.socketpair()
-        for end in (self._wake_read, self._wake_write):
-            end.setblocking(False)
-        self._poller.register(self._wake_read, zmq.POLLIN)
+        self._wakeup = Wakeup()
+        self._poller.register(self._wakeup, zmq.POLLIN)
 
     # ---- the loop
 
@@ -122,7 +119,7 @@ class Endpoint:
             number: signal.signal(number, self._on_signal)
             for number in (signal.SIGTERM, signal.SIGINT)
         }
-        wakeup_before = signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
+        wakeup_before = signal.set_wakeup_fd(self._wakeup.signal_fd, warn_on_full_buffer=False)
         self._zygote = Zygote.acquire()
         try:
             self._address = bind(router, options.bind, options.keys)
@@ -143,8 +140,7 @@ class Endpoint:
             signal.set_wakeup_fd(wakeup_before)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-            self._wake_read.close()
-            self._wake_write.close()
+            self._wakeup.close()
 
     def _loop(self, gate: Gate | None) -> None:
         tick_s = time.monotonic() + _TICK_S
@@ -168,13 +164,11 @@ class Endpoint:
 
     def wake(self) -> None:
         """Make the loop look at its sessions. From any thread."""
-        with contextlib.suppress(BlockingIOError, OSError):  # full, or the endpoint has ended
-            self._wake_write.send(b"\0")
+        self._wakeup.wake()
 
     def _on_descriptor(self, fd: int) -> None:
-        if fd == self._wake_read.fileno():
-            with contextlib.suppress(BlockingIOError):
-                self._wake_read.recv(4096)
+        if fd == self._wakeup.fileno():
+            self._wakeup.clear()
             return
         identity, worker = self._worker_of.get(fd, (b"", None))
         peer = self._peers.get(identity)

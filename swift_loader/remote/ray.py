@@ -10,10 +10,8 @@ A worker that dies, with its node or alone, is asked for anew, and Ray says wher
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +36,7 @@ from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
 from swift_loader.transport.memory import map_shared
 from swift_loader.transport.messages import ErrorReport, Made, Make
+from swift_loader.transport.wakeup import Wakeup
 
 __all__ = ["RayWorkers"]
 
@@ -131,9 +130,7 @@ class RayLink:
         self.name = f"Ray worker {worker}"
         self._ray = _import_ray()
         self._answers: deque[tuple[int, Any, BaseException | None]] = deque()
-        self._wake_read, self._wake_write = socket.socketpair()
-        for end in (self._wake_read, self._wake_write):
-            end.setblocking(False)
+        self._wakeup = Wakeup()
         self._refs: dict[int, Any] = {}  # unanswered, by ticket, in the order of the orders
         self._over = False
         self._why = ""
@@ -149,14 +146,10 @@ class RayLink:
         """On a thread of Ray's."""
         error = done.exception()
         self._answers.append((ticket, None if error else done.result(), error))
-        self._wake()
-
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody waits
-            self._wake_write.send(b"\0")
+        self._wakeup.wake()
 
     def filenos(self) -> Sequence[int]:
-        return [] if self._over else [self._wake_read.fileno()]
+        return [] if self._over else [self._wakeup.fileno()]
 
     # ---- down
 
@@ -178,8 +171,7 @@ class RayLink:
     # ---- up
 
     def receive(self) -> list[Event]:
-        with contextlib.suppress(BlockingIOError):
-            self._wake_read.recv(4096)
+        self._wakeup.clear()
         events: list[Event] = []
         while self._answers and not self._over:
             ticket, answer, error = self._answers.popleft()
@@ -239,8 +231,7 @@ class RayLink:
 
     def wait_closed(self, deadline_s: float) -> None:
         self._over = True
-        self._wake_read.close()
-        self._wake_write.close()
+        self._wakeup.close()
         self._refs.clear()
 
 

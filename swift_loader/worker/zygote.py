@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.messages import KIND_OTHER
+from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker.place import Place
 
 __all__ = ["QUIET_SIGNALS", "STACK_SIGNAL", "Exited", "Inherited", "Spawn", "Started", "main"]
@@ -131,12 +132,10 @@ class _Zygote:
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ, self._on_control)
         self._open = True
-        self._wake_read, self._wake_write = socket.socketpair()
-        for end in (self._wake_read, self._wake_write):
-            end.setblocking(False)
+        self._wakeup = Wakeup()
         signal.signal(signal.SIGCHLD, _do_nothing)
-        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
-        self._selector.register(self._wake_read, selectors.EVENT_READ, self._on_wake)
+        signal.set_wakeup_fd(self._wakeup.signal_fd, warn_on_full_buffer=False)
+        self._selector.register(self._wakeup, selectors.EVENT_READ, self._on_wake)
 
     def serve(self) -> None:
         while self._open:
@@ -191,16 +190,14 @@ class _Zygote:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
-        self._wake_read.close()
-        self._wake_write.close()
+        self._wakeup.close()
         for child in self._children.values():
             if child.stderr_fd >= 0:  # it ended, and is not reaped yet
                 os.close(child.stderr_fd)
         self._children.clear()
 
     def _on_wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._wake_read.recv(4096)
+        self._wakeup.clear()
         for pid in list(self._children):
             done, status, usage = os.wait4(pid, os.WNOHANG)
             if done:

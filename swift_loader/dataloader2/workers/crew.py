@@ -32,6 +32,7 @@ from swift_loader.dataloader2.workers.wire import Begin
 from swift_loader.errors import ClosedError, WorkerDiedError
 from swift_loader.pipeline.link import Event, Gone, Refused, Running, Up
 from swift_loader.transport.memory import create_region, map_shared
+from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker.faults import revive
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
@@ -71,8 +72,7 @@ class Crew:
         self._epoch = 0
         self._poll = select.poll()
         self._link_of: dict[int, int] = {}
-        self._wake_read, self._wake_write = socket.socketpair()
-        self._wake_write.setblocking(False)
+        self._wakeup = Wakeup()
         self._interrupted = False
         self._closed = False
 
@@ -106,7 +106,7 @@ class Crew:
 
     def _watch(self) -> None:
         self._poll = select.poll()
-        self._poll.register(self._wake_read, select.POLLIN)
+        self._poll.register(self._wakeup, select.POLLIN)
         self._link_of = {fd: i for i, link in enumerate(self._links) for fd in link.filenos()}
         for fd in self._link_of:
             self._poll.register(fd, select.POLLIN)
@@ -115,7 +115,7 @@ class Crew:
         """Make whoever waits for an item raise `ClosedError`. From any thread, before `close`."""
         if not self._closed and self._pid == os.getpid():
             self._interrupted = True
-            self._wake_write.send(b".")
+            self._wakeup.wake()
 
     def close(self) -> None:
         """End all processes; those that do not end by themselves within a second are killed."""
@@ -129,8 +129,7 @@ class Crew:
             link.wait_closed(deadline_s)
         for fd in self._payload_fds:
             os.close(fd)
-        self._wake_read.close()
-        self._wake_write.close()
+        self._wakeup.close()
         if self._zygote is not None:
             self._zygote.release()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import select
 import signal
 import time
@@ -45,10 +44,9 @@ from swift_loader.transport.messages import (
     SetPlan,
     Skipped,
     StartFailed,
-    pack,
-    unpack,
 )
 from swift_loader.transport.slots import LeasedSlots, OnMap
+from swift_loader.transport.table import pack, unpack
 from swift_loader.worker.launch import BATCH_WORKER, LaunchedWorker, Zygote
 from swift_loader.worker.place import Place
 from swift_loader.worker.zygote import STACK_SIGNAL, Exited, Started
@@ -215,8 +213,8 @@ class LocalLink:
             self._zygote.lost(self._process)
             events.append(Gone("the process that workers are forked from ended", None))
             return
-        for _, payload in frames:
-            message: Started | Exited = pickle.loads(payload)
+        for frame in frames:
+            message: Started | Exited = unpack(*frame)
             if isinstance(message, Started):
                 self._process.pid = message.pid
                 events.append(Running(message.pid))
@@ -290,10 +288,8 @@ class LocalLink:
                 remaining_s = deadline_s - time.monotonic()
                 if remaining_s <= 0 or not poll.poll(remaining_s * 1000):
                     break
-                if any(
-                    isinstance(pickle.loads(payload), Exited)
-                    for _, payload in sentinel.receive(wait=False)
-                ):
+                frames = sentinel.receive(wait=False)
+                if any(isinstance(unpack(*frame), Exited) for frame in frames):
                     break
         self._process.close()
 

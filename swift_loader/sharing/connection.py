@@ -1,6 +1,6 @@
 """A consumer's end of its socket. Role: the consumer.
 
-Sends `Hello`, `Took`, `Leave`. What comes in is queued as it comes; a batch is mapped and decoded
+Sends `Join`, `Took`, `Leave`. What comes in is queued as it comes; a batch is mapped and decoded
 when it is taken. `Took` is sent when a few batches were taken: fewer than half of what the producer
 sends ahead, so that it never waits for what was taken already.
 
@@ -22,17 +22,16 @@ from swift_loader.batch.codec import decode
 from swift_loader.sharing.device import DeviceRegion
 from swift_loader.sharing.messages import (
     Batch,
-    Forget,
-    Hello,
+    ForgetRegion,
+    Join,
     Leave,
     Message,
     Region,
     Took,
-    pack,
-    unpack,
 )
 from swift_loader.sharing.private import PageTable, PrivateRegion
 from swift_loader.transport.channel import Channel
+from swift_loader.transport.table import pack, unpack
 
 __all__ = ["Connection"]
 
@@ -68,7 +67,7 @@ class Connection:
     """See the module's text. Raises `ChannelClosedError` where the producer is gone."""
 
     def __init__(
-        self, channel: Channel, hello: Hello, max_kept: int, *, copy_on_device: bool
+        self, channel: Channel, hello: Join, max_kept: int, *, copy_on_device: bool
     ) -> None:
         self._channel = channel
         self._max_kept = max_kept
@@ -102,7 +101,7 @@ class Connection:
         channel = self._channel
         for frame in channel.receive(wait=wait):
             message = unpack(*frame)
-            if type(message) is Forget:
+            if type(message) is ForgetRegion:
                 self._regions.pop(message.region).close()
             elif type(message) is not Region:
                 self._queue.append(message)

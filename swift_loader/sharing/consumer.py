@@ -21,16 +21,16 @@ from swift_loader.sharing.address import Address
 from swift_loader.sharing.connection import Connection
 from swift_loader.sharing.cut import Cutter
 from swift_loader.sharing.messages import (
+    Admit,
     Batch,
     Dropped,
     Ended,
     EpochBegins,
     EpochEnds,
-    Hello,
+    Join,
     Late,
     Message,
     Position,
-    Welcome,
 )
 from swift_loader.sharing.producer import VERSION
 from swift_loader.transport.channel import ChannelClosedError
@@ -133,12 +133,12 @@ class TensorConsumer(Iterator[Any]):
         self._rest_given = False
         self._failure: SharingError | None = None
         had = _had.get(self._address.path)
-        hello = Hello(VERSION, self._name, late)
+        hello = Join(VERSION, self._name, late)
         if had is not None:
-            hello = Hello(VERSION, self._name, late, had[0], Position(had[1], 0))
+            hello = Join(VERSION, self._name, late, had[0], Position(had[1], 0))
         self._connect(hello, connect_timeout)
 
-    def _connect(self, hello: Hello, wait_s: float) -> None:
+    def _connect(self, hello: Join, wait_s: float) -> None:
         channel = self._address.connect(wait_s)
         try:
             self._connection = Connection(
@@ -240,7 +240,7 @@ class TensorConsumer(Iterator[Any]):
             case EpochEnds(epoch=epoch, following=following):
                 self._on_end(Position(epoch + 1, 0), following)
                 found = _END
-            case Welcome():
+            case Admit():
                 self._identity = message.producer
                 self._connection.report_every = message.report_every
                 if self._position is None:
@@ -327,7 +327,7 @@ class TensorConsumer(Iterator[Any]):
                     "reconnect=seconds, its return is waited for"
                 )
             )
-        hello = Hello(VERSION, self._name, self._late, self._identity, at, at is not None)
+        hello = Join(VERSION, self._name, self._late, self._identity, at, at is not None)
         try:
             self._connect(hello, wait_s)
         except ProducerGoneError as error:

@@ -1,6 +1,6 @@
 """A producer's end of one consumer: its socket, its place in the stream, its leases.
 
-Sends `Welcome`, `EpochBegins`, `Region`, `Forget`, `Batch`, `EpochEnds`, `Dropped`, `Ended`.
+Sends `Admit`, `EpochBegins`, `Region`, `ForgetRegion`, `Batch`, `EpochEnds`, `Dropped`, `Ended`.
 
     state     meaning
     new       connected, has said nothing yet
@@ -16,16 +16,16 @@ from typing import Literal
 
 from swift_loader.sharing.history import History, Published
 from swift_loader.sharing.messages import (
+    Batch,
     Dropped,
     EpochBegins,
-    Forget,
+    ForgetRegion,
     Message,
     Position,
-    pack,
-    pack_batch,
 )
 from swift_loader.sharing.regions import SharedBatch
 from swift_loader.transport.channel import Channel
+from swift_loader.transport.table import pack
 
 __all__ = ["Member"]
 
@@ -108,7 +108,7 @@ class Member:
         for number in regions:
             if number in self._regions:
                 self._regions.discard(number)
-                self.channel.post(*pack(Forget(number)))
+                self.channel.post(*pack(ForgetRegion(number)))
 
     def feed(self, history: History[SharedBatch]) -> None:
         """Send what it may have, as far as its socket takes it."""
@@ -153,13 +153,15 @@ class Member:
         self._untaken += 1
         self.position = item.at
         self.channel.post(
-            *pack_batch(
-                self._nb_leases if region is not None else 0,
-                item.at,
-                number,
-                batch.used_bytes,
-                batch.skeleton_bytes,
-                batch.skeleton,
+            *pack(
+                Batch(
+                    self._nb_leases if region is not None else 0,
+                    *item.at,
+                    number,
+                    batch.used_bytes,
+                    batch.skeleton_bytes,
+                    batch.skeleton,
+                )
             )
         )
         return True

@@ -1,40 +1,41 @@
 """What a producer and a consumer say to each other, over one Unix socket.
 
-Up (consumer to producer): `Hello` once, then `Took`, and `Leave` at the end.
-Down (producer to consumer): `Welcome`; for every epoch `EpochBegins`, `Batch` ..., `EpochEnds`;
-`Region` (with its descriptor) before the first batch that lies in it, `Forget` after the last; at
-the end `Dropped` or `Ended`.
+Up (consumer to producer): `Join` once, then `Took`, and `Leave` at the end.
+Down (producer to consumer): `Admit`; for every epoch `EpochBegins`, `Batch` ..., `EpochEnds`;
+`Region` (with its descriptor) before the first batch that lies in it, `ForgetRegion` after the
+last; at the end `Dropped` or `Ended`.
 
-`Batch` and `Took` are packed by `struct`, the rest is rare and pickled: both ends are processes of
-one user, which the kernel vouches for before anything is read.
+How they are packed stands in `swift_loader.transport.table`: both ends are processes of one user,
+which the kernel vouches for before anything is read.
 """
 
 from __future__ import annotations
 
-import pickle
 import struct
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from swift_loader.transport.table import message
+
 __all__ = [
+    "Admit",
     "Batch",
     "Dropped",
     "Ended",
     "EpochBegins",
     "EpochEnds",
-    "Forget",
-    "Hello",
+    "ForgetRegion",
+    "Join",
     "Late",
     "Leave",
     "Message",
     "Position",
     "Region",
     "Took",
-    "Welcome",
-    "pack",
-    "pack_batch",
-    "unpack",
 ]
+
+_BATCH = struct.Struct("<QqqqqI")
+_COUNT = struct.Struct("<I")
 
 Late = Literal["epoch", "now"]
 
@@ -46,6 +47,7 @@ class Position(NamedTuple):
     k: int
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class EpochBegins:
     """Epoch `epoch` follows, from batch `first` on.
@@ -59,6 +61,7 @@ class EpochBegins:
     nb_samples: int | None
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class EpochEnds:
     """The epoch is over after `nb_batches`; `following` is what comes next, for ``len``."""
@@ -68,8 +71,9 @@ class EpochEnds:
     following: EpochBegins
 
 
+@message
 @dataclass(frozen=True, slots=True)
-class Hello:
+class Join:
     """The first message of a consumer. `position`: where it was, if it was here before."""
 
     version: str
@@ -80,8 +84,9 @@ class Hello:
     strict: bool = False  # nothing after `position` may be missing, whichever producer it is
 
 
+@message
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class Admit:
     """The answer: `begins` is the epoch that the consumer will see first.
 
     `Took` is expected every `report_every` batches. `producer` is its identity.
@@ -92,6 +97,7 @@ class Welcome:
     producer: str
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class Region:
     """A descriptor comes along: region `region` of `nbytes`, on this device ("": shared memory).
@@ -105,13 +111,15 @@ class Region:
     export: bytes = b""
 
 
+@message
 @dataclass(frozen=True, slots=True)
-class Forget:
+class ForgetRegion:
     """Nothing will lie in this region any more."""
 
     region: int
 
 
+@message
 class Batch(NamedTuple):
     """A batch: `used_bytes` of region `region`, held under `lease` until `Took` names it.
 
@@ -126,19 +134,43 @@ class Batch(NamedTuple):
     skeleton_bytes: int
     skeleton: bytes
 
+    def packed(self) -> bytes:
+        """For `swift_loader.transport.table`."""
+        return _BATCH.pack(*self[:6]) + self.skeleton
 
+    @classmethod
+    def unpacked(cls, payload: bytes) -> Batch:
+        """What was packed."""
+        lease, epoch, k, region, used_bytes, in_region = _BATCH.unpack_from(payload)
+        return cls(lease, epoch, k, region, used_bytes, in_region, payload[_BATCH.size :])
+
+
+@message
 class Took(NamedTuple):
     """`nb_taken` more batches have left the queue; these leases are over."""
 
     nb_taken: int
     leases: tuple[int, ...]
 
+    def packed(self) -> bytes:
+        """For `swift_loader.transport.table`."""
+        return struct.pack(f"<I{len(self.leases)}Q", self.nb_taken, *self.leases)
 
+    @classmethod
+    def unpacked(cls, payload: bytes) -> Took:
+        """What was packed."""
+        nb_leases = (len(payload) - _COUNT.size) // 8
+        nb_taken, *leases = struct.unpack(f"<I{nb_leases}Q", payload)
+        return cls(nb_taken, tuple(leases))
+
+
+@message
 @dataclass(frozen=True, slots=True)
 class Leave:
     """No more batches, please. The socket closes when the last lease is over."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """The producer goes on without this consumer."""
@@ -146,60 +178,22 @@ class Dropped:
     reason: str
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The producer is done; no epoch follows."""
 
 
 Message = (
-    Hello
-    | Welcome
+    Join
+    | Admit
     | EpochBegins
     | EpochEnds
     | Region
-    | Forget
+    | ForgetRegion
     | Batch
     | Took
     | Leave
     | Dropped
     | Ended
 )
-
-KIND_BATCH, KIND_TOOK, KIND_OTHER = 1, 2, 3
-_BATCH = struct.Struct("<QqqqqI")
-_COUNT = struct.Struct("<I")
-
-
-def pack(message: Message) -> tuple[int, bytes]:
-    """``(kind, payload)`` of the frame that carries `message`."""
-    if type(message) is Took:
-        leases = message.leases
-        return KIND_TOOK, struct.pack(f"<I{len(leases)}Q", message.nb_taken, *leases)
-    return KIND_OTHER, pickle.dumps(message, 5)
-
-
-def pack_batch(
-    lease: int,
-    at: Position,
-    region: int,
-    used_bytes: int,
-    skeleton_bytes: int,
-    skeleton: bytes,
-) -> tuple[int, bytes]:
-    """The frame of a `Batch`."""
-    head = _BATCH.pack(lease, at.epoch, at.k, region, used_bytes, skeleton_bytes)
-    return KIND_BATCH, head + skeleton
-
-
-def unpack(kind: int, payload: bytes) -> Message:
-    """The message of a frame."""
-    if kind == KIND_BATCH:
-        lease, epoch, k, region, used_bytes, skeleton_bytes = _BATCH.unpack_from(payload)
-        skeleton = payload[_BATCH.size :]
-        return Batch(lease, epoch, k, region, used_bytes, skeleton_bytes, skeleton)
-    if kind == KIND_TOOK:
-        (nb_taken,) = _COUNT.unpack_from(payload)
-        nb_leases = (len(payload) - _COUNT.size) // 8
-        return Took(nb_taken, struct.unpack_from(f"<{nb_leases}Q", payload, _COUNT.size))
-    message: Message = pickle.loads(payload)
-    return message

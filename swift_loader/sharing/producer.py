@@ -25,18 +25,18 @@ from swift_loader.sharing.device import DeviceSlots
 from swift_loader.sharing.history import Band, History
 from swift_loader.sharing.member import Member
 from swift_loader.sharing.messages import (
+    Admit,
     Ended,
     EpochEnds,
-    Hello,
+    Join,
     Leave,
     Message,
     Took,
-    Welcome,
-    unpack,
 )
 from swift_loader.sharing.regions import OwnSlots, RegionTable, SharedBatch
 from swift_loader.sharing.source import Source
 from swift_loader.transport.channel import ChannelClosedError
+from swift_loader.transport.table import unpack
 
 __all__ = ["VERSION", "ConsumerView", "TensorProducer"]
 
@@ -453,12 +453,12 @@ class TensorProducer:
             case Leave():
                 member.end(None)
                 self._logger.info("consumer {} leaves", member.name)
-            case Hello() if member.state == "new":
+            case Join() if member.state == "new":
                 self._welcome(member, message)
             case _:
                 raise TypeError(f"a consumer does not send {type(message).__name__} now")
 
-    def _welcome(self, member: Member, hello: Hello) -> None:
+    def _welcome(self, member: Member, hello: Join) -> None:
         if hello.version != VERSION:
             member.drop(f"it speaks version {hello.version}, the producer {VERSION}: install one")
             return
@@ -487,7 +487,7 @@ class TensorProducer:
         elif at_head or begins is None:
             begins = self._source.following()
         report_every = max(1, self._max_sent // _REPORTS_A_BUFFER)
-        member.post(Welcome(begins, report_every, self._identity))
+        member.post(Admit(begins, report_every, self._identity))
         if cursor is None:
             member.state = "waiting"
             return

@@ -41,7 +41,8 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._tail = b""
+        self._rest = bytearray()  # of a frame that has not come whole yet
+        self._missing = 0  # so many bytes must come before it is worth looking at again
         self._fds: deque[int] = deque()
         self._outbox: deque[tuple[bytes, int]] = deque()  # with a descriptor, or -1
         self._flushing = threading.Lock()
@@ -89,15 +90,18 @@ class Channel:
         while outbox and self._flushing.acquire(blocking=False):
             try:
                 data, fd = _take_run(outbox)
-                sent = self._send_now(data, fd)
+                try:
+                    sent = self._send_now(data, fd)
+                except BlockingIOError:
+                    outbox.appendleft((data, fd))
+                    return
+                except OSError:
+                    _close(fd)
+                    return
+                _close(fd)
                 if sent < len(data):
                     outbox.appendleft((data[sent:], -1))
                     return
-            except BlockingIOError:
-                outbox.appendleft((data, fd))
-                return
-            except OSError:
-                return
             finally:
                 self._flushing.release()
 
@@ -105,9 +109,7 @@ class Channel:
         if fd < 0:
             return self._sock.send(data, _DONTWAIT) if data else 0
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
-        sent = self._sock.sendmsg([data], rights, _DONTWAIT)
-        os.close(fd)
-        return sent
+        return self._sock.sendmsg([data], rights, _DONTWAIT)
 
     @property
     def pending(self) -> bool:
@@ -144,17 +146,24 @@ class Channel:
         return self._fds.popleft()
 
     def _parse(self, data: bytes, frames: list[tuple[int, bytes]]) -> None:
-        if self._tail:
-            data = self._tail + data
-        start, end = 0, len(data)
+        if self._rest:
+            self._rest += data
+            self._missing -= len(data)
+            if self._missing > 0:
+                return  # a long frame costs its length, and not its length for every piece
+            data = bytes(self._rest)
+            self._rest.clear()
+        start, end, length = 0, len(data), 1
         while end - start >= _HEAD.size:
             length, kind = _HEAD.unpack_from(data, start)
             stop = start + 4 + length
             if stop > end:
                 break
             frames.append((kind, data[start + 5 : stop]))
-            start = stop
-        self._tail = data[start:]
+            start, length = stop, 1
+        if start < end:
+            self._rest += data[start:]
+            self._missing = start + 4 + length - end
 
     def _keep_fds(self, ancillary: list[tuple[int, int, Any]]) -> None:
         for level, kind, raw in ancillary:
@@ -168,15 +177,18 @@ class Channel:
         while self._fds:
             os.close(self._fds.popleft())
         while self._outbox:
-            _, fd = self._outbox.popleft()
-            if fd >= 0:
-                os.close(fd)
+            _close(self._outbox.popleft()[1])
         self._sock.close()
 
     def detach(self) -> socket.socket:
         """The socket itself, to be handed to another process; the channel is done."""
         _open_channels.discard(self)
         return self._sock
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)
 
 
 def _take_run(queue: deque[tuple[bytes, int]]) -> tuple[bytes, int]:

@@ -4,10 +4,7 @@ Down (training process to worker): `Make`, `Forget`, `SetPlan`.
 Up (worker to training process): `Ready`, `StartFailed`, `Made`, `Failed`, `Skipped`, `Exhausted`.
 
 Every `Make` is answered exactly once, by one of the last four; that one rule is what
-credits, slots and restarts rest on. The two messages of the hot path are packed by `struct`, and
-are named tuples: building one costs a third of what a frozen dataclass does. The rest is rare and
-pickled. Both ends are processes of one user over a socket pair, so pickle is fine here; remote
-peers speak `swift_loader.remote`'s own frames.
+credits, slots and restarts rest on. How they are packed stands in `swift_loader.transport.table`.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from typing import NamedTuple
 
 from swift_loader.order.part import Number
 from swift_loader.plan import Plan
+from swift_loader.transport.table import message
 
 __all__ = [
     "BadSample",
@@ -34,9 +32,10 @@ __all__ = [
     "Skipped",
     "StageTimes",
     "StartFailed",
-    "pack",
-    "unpack",
 ]
+
+_MAKE = struct.Struct("<QIqqiq")
+_MADE = struct.Struct("<QIqqfffqdII")
 
 
 class StageTimes(NamedTuple):
@@ -47,6 +46,7 @@ class StageTimes(NamedTuple):
     encode_s: float
 
 
+@message
 class Make(NamedTuple):
     """Make batch `number` into slot `slot`. `indices` only where the order is the user's own."""
 
@@ -56,7 +56,19 @@ class Make(NamedTuple):
     indices: bytes = b""  # int64, little endian; or a stream's state. Empty: the plan knows
     indices_bytes: int = 0  # so many of them come by a descriptor, being too long for a message
 
+    def packed(self) -> bytes:
+        """For `swift_loader.transport.table`."""
+        ticket, (plan_id, epoch, k), slot, indices, nb_apart = self
+        return _MAKE.pack(ticket, plan_id, epoch, k, slot, nb_apart) + indices
 
+    @classmethod
+    def unpacked(cls, payload: bytes) -> Make:
+        """What was packed."""
+        ticket, plan_id, epoch, k, slot, nb_apart = _MAKE.unpack_from(payload)
+        return cls(ticket, Number(plan_id, epoch, k), slot, payload[_MAKE.size :], nb_apart)
+
+
+@message
 @dataclass(frozen=True, slots=True)
 class Forget:
     """Answer these tickets with `Skipped` unless they are made already."""
@@ -64,6 +76,7 @@ class Forget:
     tickets: frozenset[int]
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class SetPlan:
     """From now on numbers with this `plan_id` mean this plan."""
@@ -96,6 +109,7 @@ class ErrorReport:
     indices: tuple[int, ...] = ()
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The dataset is built. `nb_samples` is None for a stream."""
@@ -104,6 +118,7 @@ class Ready:
     dataset_name: str
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class StartFailed:
     """The dataset could not be built; the worker ends after this."""
@@ -111,6 +126,7 @@ class StartFailed:
     report: ErrorReport
 
 
+@message
 class Made(NamedTuple):
     """A batch is in its slot: `used_bytes` of it.
 
@@ -130,69 +146,16 @@ class Made(NamedTuple):
     made_at_s: float = 0.0  # `time.perf_counter`, which all processes of a machine share
     state: bytes = b""  # where a stream stands after this batch, if its dataset can tell
 
+    def packed(self) -> bytes:
+        """For `swift_loader.transport.table`."""
+        ticket, nb_samples, used, slot_bytes, times, skeleton, in_slot, bad, made_at_s, state = self
+        told = pickle.dumps(bad, 5) if bad else b""
+        numbers = ticket, nb_samples, used, slot_bytes, *times, in_slot, made_at_s
+        return _MADE.pack(*numbers, len(told), len(state)) + told + state + skeleton
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The batch can't be made: its samples, the collate function or the codec raised."""
-
-    ticket: int
-    report: ErrorReport
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """The batch was not made, as asked by `Forget`."""
-
-    ticket: int
-
-
-@dataclass(frozen=True, slots=True)
-class Exhausted:
-    """There is no such batch: the worker's shard of the stream has ended before it."""
-
-    ticket: int
-
-
-Message = Make | Forget | SetPlan | Ready | StartFailed | Made | Failed | Skipped | Exhausted
-
-KIND_MAKE, KIND_MADE, KIND_OTHER = 1, 2, 3
-_MAKE = struct.Struct("<QIqqiq")
-_MADE = struct.Struct("<QIqqfffqdII")
-
-
-def pack(message: Message) -> tuple[int, bytes]:
-    """``(kind, payload)`` of the frame that carries `message`."""
-    if type(message) is Make:
-        number = message.number
-        head = _MAKE.pack(
-            message.ticket,
-            number.plan_id,
-            number.epoch,
-            number.k,
-            message.slot,
-            message.indices_bytes,
-        )
-        return KIND_MAKE, head + message.indices
-    if type(message) is Made:
-        bad = pickle.dumps(message.bad, 5) if message.bad else b""
-        head = _MADE.pack(
-            message.ticket,
-            message.nb_samples,
-            message.used_bytes,
-            message.slot_bytes,
-            *message.times,
-            message.skeleton_bytes,
-            message.made_at_s,
-            len(bad),
-            len(message.state),
-        )
-        return KIND_MADE, head + bad + message.state + message.skeleton
-    return KIND_OTHER, pickle.dumps(message, 5)
-
-
-def unpack(kind: int, payload: bytes) -> Message:
-    """The message of a frame."""
-    if kind == KIND_MADE:
+    @classmethod
+    def unpacked(cls, payload: bytes) -> Made:
+        """What was packed."""
         ticket, nb_samples, used, slot_bytes, *times, in_slot, made_at_s, nb_bad, nb_state = (
             _MADE.unpack_from(payload)
         )
@@ -205,7 +168,7 @@ def unpack(kind: int, payload: bytes) -> Message:
         if nb_state:
             state = payload[start : start + nb_state]
             start += nb_state
-        return Made(
+        return cls(
             ticket,
             nb_samples,
             used,
@@ -217,8 +180,31 @@ def unpack(kind: int, payload: bytes) -> Message:
             made_at_s,
             state,
         )
-    if kind == KIND_MAKE:
-        ticket, plan_id, epoch, k, slot, nb_apart = _MAKE.unpack_from(payload)
-        return Make(ticket, Number(plan_id, epoch, k), slot, payload[_MAKE.size :], nb_apart)
-    message: Message = pickle.loads(payload)
-    return message
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The batch can't be made: its samples, the collate function or the codec raised."""
+
+    ticket: int
+    report: ErrorReport
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The batch was not made, as asked by `Forget`."""
+
+    ticket: int
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """There is no such batch: the worker's shard of the stream has ended before it."""
+
+    ticket: int
+
+
+Message = Make | Forget | SetPlan | Ready | StartFailed | Made | Failed | Skipped | Exhausted

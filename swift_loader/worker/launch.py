@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from typing import ClassVar
 from swift_loader.errors import WorkerDiedError
 from swift_loader.transport.channel import Channel, ChannelClosedError, channel_pair
 from swift_loader.transport.memory import create_region, map_shared
-from swift_loader.transport.messages import KIND_OTHER
+from swift_loader.transport.table import pack
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
 from swift_loader.worker.zygote import QUIET_SIGNALS, Inherited, Spawn
@@ -62,9 +61,7 @@ class LaunchedWorker:
             self._their_channel.fileno(), payload_fd, self._progress_fd, self._their_stack_fd
         )
         try:
-            control.send(
-                KIND_OTHER, pickle.dumps(spawn, 5), (*inherited, self._their_sentinel.fileno())
-            )
+            control.send(*pack(spawn), (*inherited, self._their_sentinel.fileno()))
         finally:
             self._their_channel.close()
             self._their_sentinel.close()

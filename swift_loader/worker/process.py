@@ -42,9 +42,8 @@ from swift_loader.transport.messages import (
     SetPlan,
     Skipped,
     StartFailed,
-    pack,
-    unpack,
 )
+from swift_loader.transport.table import pack, unpack
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.faults import report
 from swift_loader.worker.maker import EndOfShard, Job, MakeError, Maker
@@ -224,8 +223,7 @@ class _Worker:
             os.close(fd)
 
     def _say(self, message: Message, fds: tuple[int, ...] = ()) -> None:
-        kind, payload = pack(message)
-        self._channel.send(kind, payload, fds)
+        self._channel.send(*pack(message), fds)
 
 
 def announce(place: Place, index: int, dataset: Any, seed: int) -> None:

@@ -22,7 +22,6 @@ import ctypes
 import gc
 import importlib
 import os
-import pickle
 import selectors
 import signal
 import socket
@@ -32,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from swift_loader.transport.channel import Channel, ChannelClosedError
-from swift_loader.transport.messages import KIND_OTHER
+from swift_loader.transport.table import message, pack, unpack
 from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker.place import Place
 
@@ -54,6 +53,7 @@ class Inherited(NamedTuple):
     stack: int
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class Spawn:
     """Fork a worker. Beside it travel the descriptors of `Inherited` and the sentinel.
@@ -70,6 +70,7 @@ class Spawn:
     module: str
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class Started:
     """The worker runs, as this process."""
@@ -77,6 +78,7 @@ class Started:
     pid: int
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class Exited:
     """The worker ended. `status` as `os.waitstatus_to_exitcode` gives it: negative is a signal."""
@@ -150,8 +152,8 @@ class _Zygote:
         except ChannelClosedError:
             self._open = False
             return
-        for _, payload in frames:
-            self._spawn(pickle.loads(payload))
+        for frame in frames:
+            self._spawn(unpack(*frame))
 
     def _spawn(self, request: Spawn) -> None:
         run = importlib.import_module(request.module).main  # once for all workers of this kind
@@ -242,10 +244,10 @@ class _Zygote:
             with contextlib.suppress(OSError):  # nobody reads our stderr any more
                 os.write(2, data)
 
-    def _tell(self, sentinel: Channel, message: Started | Exited) -> None:
+    def _tell(self, sentinel: Channel, said: Started | Exited) -> None:
         if not sentinel.closed:
             with contextlib.suppress(ChannelClosedError):  # the loader is gone: nobody to tell
-                sentinel.send(KIND_OTHER, pickle.dumps(message, 5))
+                sentinel.send(*pack(said))
 
 
 def _die_with_parent(parent: int) -> None:

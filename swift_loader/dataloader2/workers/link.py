@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import socket
 
-from swift_loader.dataloader2.workers.wire import Begin, Connect, Give, hear, post_give, tell
+from swift_loader.dataloader2.workers.wire import Begin, Connect, Give
 from swift_loader.pipeline.link import Event, MadeBatch, NotMade
 from swift_loader.pipeline.local import LocalLink, SlotParcel
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.messages import Failed, Made, Skipped
 from swift_loader.transport.slots import LeasedSlots
+from swift_loader.transport.table import pack, unpack
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
 
@@ -37,7 +38,7 @@ class PipeLink(LocalLink):
         """See `Port`."""
         slot = self._slots.take()
         self._slot_of[ticket] = slot
-        post_give(self._process.channel, Give(ticket, epoch, nb_item, slot))
+        self._process.channel.post(*pack(Give(ticket, epoch, nb_item, slot)))
 
     def begin(self, begin: Begin) -> None:
         """Tell the process of an epoch. Of one that is gone, its sentinel tells."""
@@ -49,7 +50,7 @@ class PipeLink(LocalLink):
 
     def _tell(self, message: Begin | Connect, *ends: socket.socket) -> None:
         try:
-            tell(self._process.channel, message, [end.fileno() for end in ends])
+            self._process.channel.send(*pack(message), [end.fileno() for end in ends])
         except ChannelClosedError:
             self._channel_open = False
 
@@ -66,7 +67,7 @@ class DispatchPort:
         """See `Port`."""
         slot = self._slots.take()
         self._slot_of[ticket] = slot
-        post_give(self._channel, Give(ticket, epoch, nb_item, slot))
+        self._channel.post(*pack(Give(ticket, epoch, nb_item, slot)))
 
     def flush(self) -> None:
         """See `Port`."""
@@ -74,7 +75,7 @@ class DispatchPort:
 
     def receive(self) -> list[Event]:
         """Wait for answers. Raises `ChannelClosedError` when the dispatching process is gone."""
-        return [self._event(hear(*frame)) for frame in self._channel.receive(wait=True)]
+        return [self._event(unpack(*frame)) for frame in self._channel.receive(wait=True)]
 
     def _event(self, message: Made | Failed | Skipped) -> Event:
         slot = self._slot_of.pop(message.ticket)

@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import IterDataPipe
 
 from swift_loader.batch.seeding import seed_generators
-from swift_loader.batch.shipping import unpack
+from swift_loader.batch.shipping import unpack as unpack_parts
 from swift_loader.dataloader2.graph import (
     DataPipe,
     answer_torch_at_once,
@@ -30,10 +30,11 @@ from swift_loader.dataloader2.split import Placeholder, apply_worker_sharding
 from swift_loader.dataloader2.workers.feed import Feed
 from swift_loader.dataloader2.workers.link import DispatchPort
 from swift_loader.dataloader2.workers.server import DispatcherGone, EpochOver, Server
-from swift_loader.dataloader2.workers.wire import Begin, Connect, hear, tell
+from swift_loader.dataloader2.workers.wire import Begin, Connect
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.memory import map_private
 from swift_loader.transport.messages import Ready, StartFailed
+from swift_loader.transport.table import pack, unpack
 from swift_loader.worker.faults import report, revive
 from swift_loader.worker.place import Place
 from swift_loader.worker.process import announce, enter, leave
@@ -86,7 +87,7 @@ def _prepared(spawn: Spawn, payload_fd: int, channel: Channel, progress: Progres
     try:
         region = map_private(payload_fd, os.fstat(payload_fd).st_size)
         os.close(payload_fd)
-        parts: WorkerParts | DispatcherParts = unpack(memoryview(region))["parts"]
+        parts: WorkerParts | DispatcherParts = unpack_parts(memoryview(region))["parts"]
         with_single_hooks(parts.datapipe)
         doing = "preparing the graph of pipes"
         if isinstance(parts, DispatcherParts):
@@ -94,9 +95,9 @@ def _prepared(spawn: Spawn, payload_fd: int, channel: Channel, progress: Progres
         else:
             server = _worker(parts, spawn.index, spawn.place, channel, progress)
     except (Exception, SystemExit) as error:  # noqa: BLE001 it goes to the training loop
-        tell(channel, StartFailed(report(error, doing)))
+        channel.send(*pack(StartFailed(report(error, doing))))
         return None
-    tell(channel, Ready(None, type(parts.datapipe).__qualname__))
+    channel.send(*pack(Ready(None, type(parts.datapipe).__qualname__)))
     return server
 
 
@@ -138,7 +139,7 @@ def _worker(
         set_graph_random_seed(current[0], epoch.seed_generator)
         seed_generators(epoch.seed_generator.generate_seed())
         if epoch.iter_reset_fn:
-            iter_reset_fn = unpack(memoryview(epoch.iter_reset_fn))["iter_reset_fn"]
+            iter_reset_fn = unpack_parts(memoryview(epoch.iter_reset_fn))["iter_reset_fn"]
             current[0] = iter_reset_fn(current[0])
         if parts.reset_fn is not None:
             current[0] = parts.reset_fn(current[0], info, epoch.seed_generator)
@@ -156,7 +157,7 @@ def _connected(channel: Channel, nb_line: int) -> tuple[dict[int, Channel], list
     early: list[Any] = []
     while len(lines) < nb_line:
         for frame in channel.receive(wait=True):
-            message = hear(*frame)
+            message = unpack(*frame)
             if isinstance(message, Connect):
                 lines[message.worker] = Channel(socket.socket(fileno=channel.take_fd()))
             else:

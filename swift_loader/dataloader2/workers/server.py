@@ -17,9 +17,10 @@ from typing import Any
 
 from swift_loader.batch.codec import encode
 from swift_loader.dataloader2.workers.dealer import Dealer
-from swift_loader.dataloader2.workers.wire import Begin, Give, hear, tell
+from swift_loader.dataloader2.workers.wire import Begin, Give
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.messages import ErrorReport, Failed, Made, Skipped, StageTimes
+from swift_loader.transport.table import pack, unpack
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.faults import report
 from swift_loader.worker.maker import store
@@ -111,7 +112,7 @@ class Server:
                 client.orders.clear()
                 continue
             for frame in frames:
-                self._take(client or self._clients[0], hear(*frame))
+                self._take(client or self._clients[0], unpack(*frame))
 
     def _take(self, client: _Client, message: Begin | Give) -> None:
         if isinstance(message, Begin):
@@ -216,7 +217,7 @@ class Server:
         self, client: _Client, message: Made | Failed | Skipped, fds: tuple[int, ...] = ()
     ) -> None:
         try:
-            tell(client.channel, message, fds)
+            client.channel.send(*pack(message), fds)
         except ChannelClosedError:
             if client.channel is self._control:
                 raise

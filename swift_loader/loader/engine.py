@@ -5,70 +5,31 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from swift_loader.batch.codec import decode_bytes
 from swift_loader.batch.shipping import Payload
 from swift_loader.errors import ClosedError
 from swift_loader.loader.options import Config
+from swift_loader.loader.target import Target
 from swift_loader.pipeline.core import Pipeline, PipelineOptions
 from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.local import LocalLink
-from swift_loader.pipeline.sources import Source, launchers_of
-from swift_loader.pipeline.staging import Stager, pin_mapping
+from swift_loader.pipeline.sources import launchers_of
+from swift_loader.pipeline.staging import Stager
 from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark
 from swift_loader.telemetry.trace import TraceWriter, open_trace
 from swift_loader.transport.memory import create_region, map_shared
-from swift_loader.transport.slots import OnMap
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
 
-__all__ = ["Run", "Target", "ship"]
+__all__ = ["Engine", "ship"]
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where batches go: to a device, through a function of the user's, or on as they lie."""
-
-    device: torch.device | None = None
-    to_device: Callable[[Any, torch.device], Any] | None = None
-    decoder: Callable[[bytes], Any] | None = None
-    hand_on: OnMap | None = None
-
-    @property
-    def staged(self) -> bool:
-        """Whether batches are moved ahead of the training loop."""
-        on_device = self.device is not None and self.device.type != "cpu"
-        return on_device or self.to_device is not None
-
-    def decode_with(self) -> Callable[[bytes, NDArray[np.uint8]], Any] | None:
-        """What takes the place of the built-in decoder."""
-        if self.hand_on is not None:
-            return _as_they_lie
-        decoder = self.decoder
-        if decoder is None:
-            return None
-        return lambda skeleton, base: decoder(bytes(decode_bytes(skeleton, base)))
-
-    def on_map(self) -> OnMap | None:
-        """What is told of every slot's mapping."""
-        if self.hand_on is not None:
-            return self.hand_on
-        if self.device is not None and self.device.type == "cuda":
-            return partial(pin_mapping, self.device)
-        return None
-
-
-class Run:
+class Engine:
     """Made with the loader, so that torch is imported for the workers while the script goes on."""
 
     def __init__(self, config: Config, payload: Payload) -> None:
@@ -93,22 +54,20 @@ class Run:
         assert self._pipeline is not None
         return self._pipeline
 
-    def start(
-        self, consumer: int, seed: int, target: Target, sources: Sequence[Source]
-    ) -> int | None:
+    def start(self, consumer: int, seed: int, target: Target) -> int | None:
         """Start the workers and wait for the first; returns the dataset's length.
 
         Raises what the dataset's constructor raised in a worker, or `LoaderError`.
         """
         config = self._config
-        log = self._log = open_log(config.log, consumer_role(consumer))
+        log = self._log = open_log(config.logger, consumer_role(consumer))
         self.meter = Meter(consumer)
         place = Place(
             consumer,
             config.nb_consumer,
             config.worker_per_consumer,
             seed,
-            config.log,
+            config.logger,
             config.worker_affinity,
         )
         kept = config.max_nb_batch_on_device + config.data_queue_size
@@ -121,27 +80,19 @@ class Run:
             return LocalLink(self._zygote, worker, place, self.payload_fd, kept, on_map)
 
         elsewhere = launchers_of(
-            sources,
+            config.sources,
             place,
             self.payload_fd,
             config.worker_per_consumer,
-            config.remote_timeout_s,
+            config.remote_timeout,
             kept,
         )
         pipeline = self._pipeline = Pipeline(
-            PipelineOptions(
-                config.data_queue_size,
-                config.queue_grows,
-                config.message_queue_size,
-                config.max_buffer_size,
-                config.in_order,
-                config.timeout_s,
-                config.on_timeout,
-                config.max_worker_restarts,
-                config.max_bad_samples,
-                self._threads(target),
-                target.decode_with(),
-                config.auto_workers,
+            config.part(
+                PipelineOptions,
+                timeout_s=config.timeout,
+                threads=self._threads(target),
+                decoder=target.decode_with(),
             ),
             {**dict.fromkeys(range(config.worker_per_consumer), local), **elsewhere},
             self.meter,
@@ -165,14 +116,12 @@ class Run:
         assert self.meter is not None
         self._log.logger.info("consumer {} started: {}", self.meter.consumer, facts)
         if config.benchmark or config.benchmark_file is not None:
-            options = {name: getattr(config, name) for name in config.__dataclass_fields__}
-            del options["log"]
             self._benchmark = open_benchmark(
                 self.meter,
                 path=config.benchmark_file,
                 logger=self._log.logger,
                 plan=facts,
-                options=options,
+                options=config.plain(),
             )
         if config.trace_file is not None:
             self.trace = open_trace(config.trace_file, self.meter.consumer, config.nb_consumer)
@@ -225,7 +174,3 @@ def ship(payload: Payload) -> int:
         payload.write(view)
         view.release()
     return fd
-
-
-def _as_they_lie(skeleton: bytes, base: NDArray[np.uint8]) -> Any:
-    return skeleton, base

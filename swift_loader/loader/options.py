@@ -1,270 +1,440 @@
-"""Every option of a loader, validated once.
+"""Every option of a loader, defined once: its name, type, default, check, text and group.
 
-An error names the option, the value and the fix, and is a `ConfigError`, which is a `ValueError`
-and a `TypeError` too.
+A field of `Config` is the definition. README's table is made of it (``scripts/options_table.py``),
+and so are the parameters in ``help(SwiftLoader)``. The signature of `SwiftLoader.__init__` repeats
+names, types and defaults for type checkers and editors, which read source; a test compares.
+
+To add an option: a field here, a parameter there, and ``scripts/options_table.py --write``.
 """
 
 from __future__ import annotations
 
-import math
-import os
-import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar
 
-from swift_loader.errors import ConfigError, refuse
+from swift_loader.batch.fetch import OnError
+from swift_loader.errors import refuse
+from swift_loader.loader.checks import (
+    Check,
+    anything,
+    check_codec,
+    check_platform,
+    check_samplers,
+    cpu_lists,
+    error_policy,
+    flag,
+    function,
+    iterable,
+    keyword_arguments,
+    one_of,
+    optional,
+    path,
+    seconds,
+    seed_number,
+    whole,
+)
+from swift_loader.pipeline.sources import Source, sources_of
 from swift_loader.telemetry.log import LogConfig, log_config
 from swift_loader.worker.cpus import available_cpus
 
-__all__ = [
-    "FIXED_SEED",
-    "Config",
-    "check_callable",
-    "check_codec",
-    "check_on_error",
-    "check_platform",
-    "check_samplers",
-    "chosen_seed",
-]
+__all__ = ["ALIASES", "Config", "Definition", "definitions", "parameters_text"]
 
-FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumers would disagree
-_MAX_SEED = 2**63 - 1
+T = TypeVar("T")
 _A_DAY_S = 86400.0
 _LEAST_QUEUE = 10
+# Other names of an option.
+ALIASES = {"seed_number": "seed", "seed_numer": "seed"}
+
+DATA = "data"
+WHO = "who"
+ORDER = "order"
+BOUNDS = "bounds"
+FAULTS = "when things go wrong"
+SEEING = "seeing"
 
 
 @dataclass(frozen=True)
-class Config:
-    """The validated options that are plain values; see `SwiftLoader` for what they mean."""
+class Definition:
+    """One option, for whoever documents it. `shown` is its default in words."""
 
-    batch_size: int
-    nb_consumer: int
-    worker_per_consumer: int
-    shuffle: bool
-    nearby_shuffle: int
-    seed: int | None
-    tail: Literal["balanced", "drop", "pad"]
-    in_order: bool
-    data_queue_size: int
-    queue_grows: bool  # with the workers that an endpoint turns out to have
-    message_queue_size: int
-    max_buffer_size: int
-    max_nb_batch_on_device: int
-    multithread: bool
-    threads_per_worker: int
-    timeout_s: float | None
-    on_timeout: Literal["raise", "restart"]
-    max_worker_restarts: int
-    max_bad_samples: int | None
-    remote_timeout_s: float
-    validate: bool
-    benchmark: bool
-    benchmark_file: str | None
-    log: LogConfig | None
-    auto_workers: bool
-    worker_affinity: tuple[tuple[int, ...], ...]
-    trace_file: str | None
-    equal_steps: bool
+    name: str
+    type: str
+    default: Any
+    group: str
+    text: str
+    shown: str
+
+
+def option(
+    default: Any, check: Check, group: str, text: str, *, given: str = "", shown: str = ""
+) -> Any:
+    """A field of `Config`; see the module's text.
+
+    `given`: the type of what the user gives, where the checked value has another. `shown`: the
+    default in words, where its `repr` doesn't tell. A default of MISSING: the option is required.
+    """
+    about = {"check": check, "group": group, "text": text, "given": given, "shown": shown}
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The options of a loader as it uses them: checked, and with defaults that depend on others."""
+
+    # ---- data
+    dataset_class: Callable[..., Any] | None = option(
+        MISSING,
+        function,
+        DATA,
+        "any callable that returns a data set with `__getitem__` and `__len__`, or a stream (with "
+        "`__iter__`): of that, each item comes once over all consumers and workers. Called in "
+        "every worker. `__getitems__` is used where the data set has one",
+        given="Callable[..., Any]",
+        shown="required",
+    )
+    dataset_kwargs: dict[str, Any] = option(
+        None,
+        keyword_arguments,
+        DATA,
+        "its keyword arguments; large arrays among them are shared by the workers, not copied. The "
+        "loader keeps no reference to them",
+        given="Mapping[str, Any] | None",
+    )
+    batch_size: int = option(1, whole(1), DATA, "samples in a batch, per consumer")
+    collate_fn: Callable[[list[Any]], Any] | None = option(
+        None,
+        optional(function),
+        DATA,
+        "makes a batch of a list of samples. The default takes all that torch's takes, and "
+        "dataclasses and `None` besides, straight into shared memory. One of your own costs one "
+        "copy of the batch",
+        shown="torch's semantics",
+    )
+    batch_encoder: Callable[[Any], bytes] | None = option(
+        None,
+        optional(function),
+        DATA,
+        "a batch to bytes; needs `batch_decoder`",
+        shown="pickle 5, buffers in place",
+    )
+    batch_decoder: Callable[[bytes], Any] | None = option(
+        None,
+        optional(function),
+        DATA,
+        "bytes to a batch; needs `batch_encoder`",
+        shown="pickle 5, buffers in place",
+    )
+    # ---- who
+    nb_consumer: int = option(1, whole(1), WHO, "training processes, each with its own device")
+    worker_per_consumer: int = option(
+        1,
+        whole(0, "auto"),
+        WHO,
+        'worker processes of each consumer; `"auto"`: begins with one, adds more while the '
+        "training "
+        "loop waits for data, as long as there are CPUs, and takes away those that are not needed. "
+        "The batches are the same",
+        given='int | Literal["auto"]',
+    )
+    worker_affinity: tuple[tuple[int, ...], ...] = option(
+        None,
+        cpu_lists,
+        WHO,
+        "CPUs that the workers may run on: one list for all, or a list of lists, dealt round",
+        given="Sequence[int] | Sequence[Sequence[int]] | None",
+    )
+    remote_workers: str | Source | Sequence[str | Source] | None = option(
+        None,
+        anything,  # `sources_of` says what is wrong, with what a source needs
+        WHO,
+        "workers elsewhere, beside the local ones or (`worker_per_consumer=0`) in their place: "
+        "addresses of endpoints that `swift-loader serve` runs, such as "
+        '`["tcp://node01:6543"]`, or an object such as `swift_loader.remote.RayWorkers`',
+    )
+    remote_key: str | None = option(
+        None,
+        optional(path),
+        WHO,
+        "the key file of those endpoints, made by `swift-loader keygen`; default: what "
+        "`SWIFT_LOADER_KEY` names in the environment",
+        given="str | os.PathLike[str] | None",
+    )
+    remote_timeout: float = option(
+        30.0,
+        lambda name, value: seconds(name, value) or _A_DAY_S,
+        WHO,
+        "seconds for which an endpoint that can't be reached is tried again before it is given up; "
+        "one that was in use and shows no life for a third of that loses its work to others",
+    )
+    equal_steps: bool = option(
+        False,
+        flag,
+        WHO,
+        "for streams: all consumers end the epoch at the same step, when the first has no batch "
+        "left. Needs `torch.distributed` with a rank a consumer; all must begin every epoch, and "
+        "leave it after the same step, within `timeout` of each other",
+    )
+    threads_per_worker: int = option(
+        1,
+        whole(1),
+        WHO,
+        "threads that fetch samples in each worker: for data sets that wait for I/O. Draws from "
+        "the global random generators then depend on the threads' timing",
+    )
+    worker_init_fn: Callable[[int], None] | None = option(
+        None,
+        optional(function),
+        WHO,
+        "called once in each worker with its number, before it builds its data set",
+    )
+    # ---- order
+    shuffle: bool = option(False, flag, ORDER, "another order in every epoch")
+    nearby_shuffle: int = option(
+        None,
+        optional(whole(0)),
+        ORDER,
+        "samples are shuffled within windows of that many, so that reads stay close together; `0`: "
+        "a full shuffle",
+        given="int | None",
+        shown="`5 * batch_size`",
+    )
+    seed: int | None = option(
+        None,
+        optional(seed_number),
+        ORDER,
+        "of the order and of the draws in the workers; all consumers must agree. Default: "
+        "`PL_GLOBAL_SEED`, else rank 0's `torch.initial_seed()` where `torch.distributed` is "
+        "initialised, else 0; never the clock. Also accepted: `seed_number`, `seed_numer`",
+        shown="see right",
+    )
+    sampler: Iterable[Any] | None = option(
+        None,
+        optional(iterable),
+        ORDER,
+        "an order of yours, such as a torch `Sampler`: indices, for this consumer (torch's "
+        "`DistributedSampler` does that by itself, others repeat themselves on every consumer). "
+        "`set_epoch` is called if it has one",
+    )
+    batch_sampler: Iterable[Sequence[Any]] | None = option(
+        None, optional(iterable), ORDER, "the same as lists of indices, a batch each"
+    )
+    tail: Literal["balanced", "drop", "pad"] = option(
+        "balanced",
+        one_of("balanced", "drop", "pad"),
+        ORDER,
+        'where numbers don\'t divide. `"balanced"`: every sample once, equal steps at the same '
+        'time, a last batch may be a sample shorter on some consumers; `"drop"`: full batches '
+        'only; `"pad"`: wraps round to equal counts',
+    )
+    in_order: bool = option(
+        True,
+        flag,
+        ORDER,
+        "batches come in the plan's order; `False`: whichever is ready first, within the epoch",
+    )
+    # ---- bounds
+    data_queue_size: int = option(
+        None,
+        optional(whole(1)),
+        BOUNDS,
+        "batches made and not yet consumed, per consumer, over all its workers. By default twice "
+        "the workers if that is more than 10; up to 40, if they take less than 32 MB",
+        given="int | None",
+        shown="10, or more",
+    )
+    message_queue_size: int = option(
+        10, whole(1), BOUNDS, "batch numbers outstanding at one worker, at most"
+    )
+    max_buffer_size: int = option(
+        None,
+        optional(whole(1)),
+        BOUNDS,
+        "batches that a reader thread decodes ahead",
+        given="int | None",
+        shown="`max(2, data_queue_size // worker_per_consumer)`",
+    )
+    max_nb_batch_on_device: int = option(
+        1, whole(1), BOUNDS, "batches that wait on the device ahead of the loop"
+    )
+    multithread: bool = option(
+        True,
+        flag,
+        BOUNDS,
+        "where batches need work on their way (a device, a decoder of yours): one reader thread a "
+        "worker; `False`: one for all. Elsewhere the training thread reads for itself",
+    )
+    # ---- when things go wrong
+    validate: bool = option(
+        True,
+        flag,
+        FAULTS,
+        "make one batch before anything is launched, and raise what goes wrong. Turn it off where "
+        "the data set is expensive to build",
+    )
+    timeout: float | None = option(
+        600.0,
+        optional(seconds),
+        FAULTS,
+        "seconds without a batch, after which an error names the hung worker, its sample and its "
+        "stack; `None` waits for ever. `start()` waits as long as the data set's constructor takes",
+    )
+    on_timeout: Literal["raise", "restart"] = option(
+        "raise",
+        one_of("raise", "restart"),
+        FAULTS,
+        '`"restart"`: the worker is replaced, its batches are made again',
+    )
+    on_error: OnError = option(
+        "raise",
+        error_policy,
+        FAULTS,
+        'for a sample that raises: `"skip"`, `"replace"`, or a callable `(exception, index) -> '
+        "sample`, which may return `swift_loader.SKIP`. Steps stay equal over consumers",
+    )
+    max_bad_samples: int | None = option(
+        None,
+        optional(whole(0)),
+        FAULTS,
+        "samples skipped or replaced in an epoch, beyond which it is an error; `None`: no bound",
+    )
+    max_worker_restarts: int = option(
+        10, whole(0), FAULTS, "dead workers replaced in an epoch, beyond which it is an error"
+    )
+    # ---- seeing
+    logger: LogConfig | None = option(
+        None,
+        lambda name, value: log_config(value),
+        SEEING,
+        "a path prefix, or a dict of `path`, `stdout`, `level`: one log file for each kind of "
+        "process",
+        given="str | os.PathLike[str] | Mapping[str, Any] | None",
+    )
+    benchmark: bool = option(
+        True,
+        flag,
+        SEEING,
+        "a line of figures a second, for every stage, into the log: cheap enough to leave on",
+    )
+    benchmark_file: str | None = option(
+        None,
+        optional(path),
+        SEEING,
+        "the same into this file, one JSON object a line",
+        given="str | os.PathLike[str] | None",
+    )
+    trace_file: str | None = option(
+        None,
+        optional(path),
+        SEEING,
+        "a trace of the stages into this file, for https://ui.perfetto.dev",
+        given="str | os.PathLike[str] | None",
+    )
+    # ---- what follows from these
+    sources: tuple[Source, ...] = ()  # of workers elsewhere
+    auto_workers: bool = False
+    queue_grows: bool = False  # with the workers that an endpoint turns out to have
 
     @classmethod
-    def of(cls, options: dict[str, Any], nb_remote: int = 0) -> Config:
-        """Validate; `nb_remote` links lead to workers elsewhere. Raises `ConfigError`."""
-        batch_size = _integer(options, "batch_size", 1)
-        auto = options["worker_per_consumer"] == "auto"
-        workers = (
-            available_cpus()
-            if auto
-            else _integer(options, "worker_per_consumer", 0 if nb_remote else 1)
+    def of(cls, given: Mapping[str, Any]) -> Config:
+        """Check what was given, by name. Raises `ConfigError`."""
+        check_platform()
+        named = _by_own_names(given)
+        values = {}
+        for about in _defined():
+            name, value = named.get(about.name, (about.name, about.default))
+            values[about.name] = about.metadata["check"](name, value)
+        check_codec(values["batch_encoder"], values["batch_decoder"])
+        check_samplers(
+            values["sampler"], values["batch_sampler"], values["shuffle"], values["batch_size"]
         )
-        grows = options["data_queue_size"] is None
-        if grows:  # one to make and one to go on with, for each
-            queue = max(_LEAST_QUEUE, 2 * (workers + nb_remote))
-        else:
-            queue = _integer(options, "data_queue_size", 1)
-        nearby = options["nearby_shuffle"]
-        buffer = options["max_buffer_size"]
-        bad = options["max_bad_samples"]
-        timeout = options["timeout"]
-        return cls(
-            batch_size=batch_size,
-            nb_consumer=_integer(options, "nb_consumer", 1),
-            worker_per_consumer=workers,
-            shuffle=_flag(options, "shuffle"),
-            nearby_shuffle=5 * batch_size
-            if nearby is None
-            else _integer(options, "nearby_shuffle", 0),
-            seed=_seed(options),
-            tail=_choice(options, "tail", "balanced", "drop", "pad"),
-            in_order=_flag(options, "in_order"),
-            data_queue_size=queue,
-            queue_grows=grows,
-            message_queue_size=_integer(options, "message_queue_size", 1),
-            max_buffer_size=max(2, queue // (workers + nb_remote))
-            if buffer is None
-            else _integer(options, "max_buffer_size", 1),
-            max_nb_batch_on_device=_integer(options, "max_nb_batch_on_device", 1),
-            multithread=_flag(options, "multithread"),
-            threads_per_worker=_integer(options, "threads_per_worker", 1),
-            timeout_s=None if timeout is None else _seconds(options, "timeout"),
-            on_timeout=_choice(options, "on_timeout", "raise", "restart"),
-            max_worker_restarts=_integer(options, "max_worker_restarts", 0),
-            max_bad_samples=None if bad is None else _integer(options, "max_bad_samples", 0),
-            remote_timeout_s=_seconds(options, "remote_timeout") or _A_DAY_S,
-            validate=_flag(options, "validate"),
-            benchmark=_flag(options, "benchmark"),
-            benchmark_file=_path(options, "benchmark_file"),
-            log=log_config(options["logger"]),
-            auto_workers=auto,
-            worker_affinity=_affinity(options),
-            trace_file=_path(options, "trace_file"),
-            equal_steps=_flag(options, "equal_steps"),
+        sources = sources_of(values["remote_workers"], values["remote_key"])
+        values["sources"] = tuple(sources)
+        nb_remote = sum(source.nb_links for source in sources)
+        workers = values["worker_per_consumer"]
+        values["auto_workers"] = workers == "auto"
+        if values["auto_workers"]:
+            values["worker_per_consumer"] = workers = available_cpus()
+        elif not workers and not nb_remote:
+            refuse("worker_per_consumer", 0, "give 1 or more, or remote_workers")
+        workers += nb_remote
+        if values["nearby_shuffle"] is None:
+            values["nearby_shuffle"] = 5 * values["batch_size"]
+        values["queue_grows"] = values["data_queue_size"] is None
+        if values["queue_grows"]:  # a batch to make and one to go on with, for each worker
+            values["data_queue_size"] = max(_LEAST_QUEUE, 2 * workers)
+        if values["max_buffer_size"] is None:
+            values["max_buffer_size"] = max(2, values["data_queue_size"] // workers)
+        return cls(**values)
+
+    def without_dataset(self) -> Config:
+        """The same, and what may be large is not held."""
+        return replace(self, dataset_class=None, dataset_kwargs={})
+
+    def part(self, kind: Callable[..., T], **others: Any) -> T:
+        """A dataclass of some of these options, by their names, and of `others`."""
+        names = {about.name for about in fields(kind)}  # type: ignore[arg-type]
+        mine = {about.name for about in fields(self)} & names - others.keys()
+        return kind(**{name: getattr(self, name) for name in mine}, **others)
+
+    def plain(self) -> dict[str, Any]:
+        """Those that are plain values, for a file of figures."""
+        values = {about.name: getattr(self, about.name) for about in fields(self)}
+        del values["remote_key"]
+        return {
+            name: value
+            for name, value in values.items()
+            if value is None or isinstance(value, (bool, int, float, str))
+        }
+
+
+def definitions() -> list[Definition]:
+    """All options, in the order in which the documentation has them."""
+    return [
+        Definition(
+            about.name,
+            about.metadata["given"] or str(about.type),
+            inspect.Parameter.empty if about.default is MISSING else about.default,
+            about.metadata["group"],
+            about.metadata["text"],
+            about.metadata["shown"] or _code(about.default),
         )
+        for about in _defined()
+    ]
 
 
-def check_platform() -> None:
-    """Raises `ConfigError` where there are no Unix sockets to pass descriptors over."""
-    if sys.platform == "win32":
-        raise ConfigError(
-            "swift_loader runs on Linux (and macOS): it passes shared memory between processes "
-            "over Unix sockets. On Windows, use it inside WSL 2"
-        )
+def parameters_text() -> str:
+    """The options as the section "Parameters" of a docstring."""
+    lines = []
+    for one in definitions():
+        words = f"{one.text[0].upper()}{one.text[1:]}. Default: {one.shown}."
+        lines += [f"{one.name}: {one.type}", textwrap.indent(textwrap.fill(words, 92), "    ")]
+    return "Parameters\n----------\n" + "\n".join(lines)
 
 
-def check_callable(option: str, value: object, *, optional: bool = True) -> None:
-    """Raises `ConfigError` unless `value` can be called."""
-    if not callable(value) and not (optional and value is None):
-        refuse(option, value, "give a callable" + (", or None" if optional else ""))
+def _code(value: Any) -> str:
+    return f'`"{value}"`' if isinstance(value, str) else f"`{value!r}`"
 
 
-def check_codec(encoder: object, decoder: object) -> None:
-    """Both or neither: one alone can't be the other's inverse. Raises `ConfigError`."""
-    check_callable("batch_encoder", encoder)
-    check_callable("batch_decoder", decoder)
-    if (encoder is None) != (decoder is None):
-        given, missing = ("batch_encoder", "batch_decoder")
-        if encoder is None:
-            given, missing = missing, given
-        raise ConfigError(
-            f"{given} is given and {missing} is not: give both (a batch to bytes and back), or "
-            "neither for the built-in codec"
-        )
+def _defined() -> list[Field[Any]]:
+    return [about for about in fields(Config) if "check" in about.metadata]
 
 
-def check_on_error(value: object) -> None:
-    """Raises `ConfigError` unless `value` is a policy for bad samples."""
-    if value not in ("raise", "skip", "replace") and not callable(value):
-        refuse(
-            "on_error",
-            value,
-            "give 'raise', 'skip', 'replace', or a callable (exception, index) -> sample",
-        )
+def _by_own_names(given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """What was given: by the options' own names, the name that was used and the value.
 
-
-def check_samplers(
-    sampler: object, batch_sampler: object, *, shuffle: object, batch_size: object
-) -> None:
-    """An order of the user's leaves nothing to shuffle. Raises `ConfigError`."""
-    for option, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
-        if value is None:
+    Raises `ConfigError` for an option that is given twice, with two values.
+    """
+    named: dict[str, tuple[str, Any]] = {}
+    for name, value in given.items():
+        own = ALIASES.get(name, name)
+        other, before = named.get(own, (name, None))
+        if value is None and name in ALIASES:
             continue
-        if not isinstance(value, Iterable):
-            refuse(option, value, "give an iterable, such as a torch.utils.data.Sampler")
-        if shuffle:
-            refuse("shuffle", shuffle, f"{option} says the order; leave shuffle out")
-    if batch_sampler is not None and (sampler is not None or batch_size != 1):
-        refuse("batch_sampler", batch_sampler, "it says sampler and batch_size; leave them out")
-
-
-def chosen_seed(option: int | None) -> int | None:
-    """The seed that the user chose: the option, else `PL_GLOBAL_SEED`, else None."""
-    if option is not None:
-        return option
-    text = os.environ.get("PL_GLOBAL_SEED", "")
-    if not text:
-        return None
-    try:
-        seed = int(text)
-    except ValueError:
-        seed = -1
-    if not 0 <= seed <= _MAX_SEED:
-        refuse("PL_GLOBAL_SEED", text, f"the environment variable must be a whole number in "
-               f"[0, {_MAX_SEED}]; lightning.seed_everything sets it")  # fmt: skip
-    return seed
-
-
-def _seed(options: dict[str, Any]) -> int | None:
-    given = {
-        name: options[name]
-        for name in ("seed", "seed_number", "seed_numer")
-        if options[name] is not None
-    }
-    if len(set(map(repr, given.values()))) > 1:
-        refuse("seed", given, "these are names of one option; give it once")
-    for name in given:
-        seed = _integer(options, name, 0)
-        if seed > _MAX_SEED:
-            refuse(name, seed, f"give a whole number in [0, {_MAX_SEED}]")
-        return seed
-    return None
-
-
-def _integer(options: dict[str, Any], name: str, low: int) -> int:
-    value = options[name]
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = value.__index__()
-    except (AttributeError, TypeError):
-        refuse(name, value, f"give a whole number, {low} or more")
-    if number < low:
-        refuse(name, value, f"give a whole number, {low} or more")
-    return int(number)
-
-
-def _flag(options: dict[str, Any], name: str) -> bool:
-    value = options[name]
-    if not isinstance(value, bool):
-        refuse(name, value, "give True or False")
-    return value
-
-
-def _choice(options: dict[str, Any], name: str, *choices: str) -> Any:
-    value = options[name]
-    if value not in choices:
-        refuse(name, value, "give one of " + ", ".join(map(repr, choices)))
-    return value
-
-
-def _seconds(options: dict[str, Any], name: str) -> float | None:
-    value = options[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        refuse(name, value, "give seconds above 0, or None to wait for ever")
-    return None if math.isinf(value) else float(value)
-
-
-def _affinity(options: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
-    value = options["worker_affinity"]
-    if value is None:
-        return ()
-    here = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    try:
-        listed = list(value)
-        if all(isinstance(cpu, int) for cpu in listed):
-            listed = [listed]
-        sets = tuple(tuple(int(cpu) for cpu in cpus) for cpus in listed)
-    except (TypeError, ValueError):
-        sets = ()
-    if not sets or not all(cpus and set(cpus) <= set(here) for cpus in sets):
-        refuse("worker_affinity", value, f"give CPU numbers out of {here}, or lists of these")
-    return sets
-
-
-def _path(options: dict[str, Any], name: str) -> str | None:
-    value = options[name]
-    if value is None:
-        return None
-    if not isinstance(value, (str, Path)):
-        refuse(name, value, "give the path of a file")
-    return str(value)
+        if before is not None and value is not None and repr(before) != repr(value):
+            refuse(name, value, f"{other}={before!r} is given too, and is the same option")
+        if before is None:
+            named[own] = name, value
+    return named

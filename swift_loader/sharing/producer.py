@@ -19,6 +19,7 @@ import loguru
 import torch
 
 from swift_loader.errors import ClosedError, ConfigError
+from swift_loader.loader.handing_on import hand_on, start_alone, state_at
 from swift_loader.loader.loader import SwiftLoader
 from swift_loader.sharing.address import Address, Listener
 from swift_loader.sharing.device import DeviceSlots
@@ -161,11 +162,11 @@ class TensorProducer:
         if target is not None and target.type != "cpu":
             put: Callable[[Any], SharedBatch] = DeviceSlots(target, self._regions).put
             if pack_fn is None and isinstance(loader, SwiftLoader):
-                loader.start_alone(target)  # from pinned slots, ahead of us
+                start_alone(loader, target)  # from pinned slots, ahead of us
         else:
             slots = OwnSlots(self._regions)
             if pack_fn is None and isinstance(loader, SwiftLoader):
-                handed_on = loader.hand_on(self._regions.on_map)
+                handed_on = hand_on(loader, self._regions.on_map)
                 return slots.take if handed_on else slots.put
             put = slots.put
         return put if pack_fn is None else lambda batch: put(pack_fn(batch))
@@ -376,7 +377,7 @@ class TensorProducer:
         if self._history.begins is None:
             return self._loader.state_dict()
         behind = max((m.behind for m in self._members.values() if m.state == "active"), default=0)
-        return self._loader.state_at(*self._history.position_behind(behind))
+        return state_at(self._loader, *self._history.position_behind(behind))
 
     # ---- consumers
 

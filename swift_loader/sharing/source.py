@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 
 from swift_loader.errors import ClosedError
 from swift_loader.loader.epoch import EpochIterator
+from swift_loader.loader.handing_on import size_of
 from swift_loader.loader.loader import SwiftLoader
 from swift_loader.sharing.cut import nb_samples_of
 from swift_loader.sharing.messages import EpochBegins
@@ -106,7 +107,7 @@ class Source:
 def _sizes(loader: SwiftLoader, epoch: int, first: int) -> tuple[int | None, int | None]:
     """Batches and samples of an epoch from batch `first` on; None where they can't be told."""
     try:
-        return loader.size_of(epoch, first)
+        return size_of(loader, epoch, first)
     except ClosedError:  # a stream, or a sampler of the user's
         return None, None
 

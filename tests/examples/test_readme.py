@@ -1,16 +1,12 @@
-"""The README's example runs, and its table names every option with the default that it has."""
+"""The README's example runs."""
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 from pathlib import Path
 from typing import Any
 
 import torch
-
-from swift_loader import SwiftLoader
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -24,40 +20,6 @@ class Images:
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         return torch.full((3, 4, 4), index), index
-
-
-def options_in_readme() -> dict[str, str]:
-    """Option -> what stands in the column of defaults."""
-    table = README.split("## All options")[1].split("| call |")[0]
-    found = {}
-    for line in table.splitlines():
-        if line.startswith("| `"):
-            names, default, _ = line.strip("| ").split(" | ", 2)
-            found.update(dict.fromkeys(re.findall(r"`(\w+)`", names), default))
-    return found
-
-
-def literal(cell: str) -> tuple[Any] | None:
-    """The value, where the cell holds one and not words."""
-    try:
-        return (ast.literal_eval(cell.strip("`")),) if cell.startswith("`") else None
-    except (SyntaxError, ValueError):
-        return None
-
-
-def test_table_names_every_option_and_no_other() -> None:
-    parameters = set(inspect.signature(SwiftLoader).parameters)
-    assert set(options_in_readme()) == parameters - {"seed_number", "seed_numer"}
-
-
-def test_table_gives_the_defaults_of_the_signature() -> None:
-    parameters = inspect.signature(SwiftLoader).parameters
-    wrong = {
-        name: cell
-        for name, cell in options_in_readme().items()
-        if (value := literal(cell)) is not None and value != (parameters[name].default,)
-    }
-    assert not wrong
 
 
 def test_example_runs() -> None:

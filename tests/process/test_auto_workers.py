@@ -46,7 +46,7 @@ def test_idle_workers_are_taken_away_and_nothing_is_lost() -> None:
     ) as loader:
         iterator = iter(loader)
         got = indices_of(next(iterator))
-        pipeline = loader._run.pipeline
+        pipeline = loader._engine.pipeline
         pipeline._crew.scaling = Scaling(3)
         launchers = dict(pipeline._crew._launchers)
         pipeline._crew._launchers = dict.fromkeys(range(3), launchers[0])

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from swift_loader import ClosedError, StateError, SwiftLoader
+from swift_loader.loader.handing_on import state_at
 from tests import datasets
 from tests.conformance import indices_of, plan_of
 
@@ -129,7 +130,7 @@ def test_state_at_a_batch_is_not_told_of_batches_out_of_order() -> None:
     with loader_of(in_order=False) as loader:
         take(iter(loader), 2)
         with pytest.raises(ClosedError, match="in_order=False, only state_dict"):
-            loader.state_at(0, 2)
+            state_at(loader, 0, 2)
 
 
 def test_state_after_a_break_keeps_the_rest_of_the_epoch(undisturbed: list[Any]) -> None:

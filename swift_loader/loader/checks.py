@@ -1,0 +1,206 @@
+"""What a value of an option must be. Pure, but for the CPUs and the environment that are asked for.
+
+Each check takes the option's name and the value that was given. It returns the value as the loader
+uses it, or raises a `ConfigError` that names the option, the value and the fix.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from swift_loader.errors import ConfigError, refuse
+
+__all__ = [
+    "MAX_SEED",
+    "anything",
+    "check_codec",
+    "check_platform",
+    "check_samplers",
+    "chosen_seed",
+    "cpu_lists",
+    "error_policy",
+    "flag",
+    "function",
+    "iterable",
+    "keyword_arguments",
+    "one_of",
+    "optional",
+    "path",
+    "seconds",
+    "seed_number",
+    "whole",
+]
+
+MAX_SEED = 2**63 - 1
+
+Check = Callable[[str, Any], Any]
+
+
+def anything(name: str, value: Any) -> Any:
+    """Checked elsewhere."""
+    return value
+
+
+def optional(check: Check) -> Check:
+    """None, or what `check` takes."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def whole(low: int, *words: str) -> Check:
+    """A whole number of at least `low` (numpy's too), or one of `words`."""
+    fix = f"give a whole number, {low} or more" + "".join(f", or {word!r}" for word in words)
+
+    def check(name: str, value: Any) -> Any:
+        if isinstance(value, str) and value in words:
+            return value
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            number = int(value.__index__())
+        except (AttributeError, TypeError):
+            refuse(name, value, fix)
+        if number < low:
+            refuse(name, value, fix)
+        return number
+
+    return check
+
+
+def seed_number(name: str, value: Any) -> int:
+    """A whole number that every generator takes."""
+    seed: int = whole(0)(name, value)
+    if seed > MAX_SEED:
+        refuse(name, seed, f"give a whole number in [0, {MAX_SEED}]")
+    return seed
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        refuse(name, value, "give True or False")
+    return value
+
+
+def one_of(*choices: str) -> Check:
+    """One of some words."""
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, str) or value not in choices:
+            refuse(name, value, "give one of " + ", ".join(map(repr, choices)))
+        return value
+
+    return check
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """Seconds above 0; None, for ever, where they are infinite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        refuse(name, value, "give seconds above 0, or None to wait for ever")
+    return None if math.isinf(value) else float(value)
+
+
+def function(name: str, value: Any) -> Any:
+    """What can be called."""
+    if not callable(value):
+        refuse(name, value, "give a callable, or None")
+    return value
+
+
+def iterable(name: str, value: Any) -> Any:
+    """What can be iterated."""
+    if not isinstance(value, Iterable):
+        refuse(name, value, "give an iterable, such as a torch.utils.data.Sampler")
+    return value
+
+
+def keyword_arguments(name: str, value: Any) -> dict[str, Any]:
+    """Arguments by name; None: none."""
+    if value is not None and not isinstance(value, Mapping):
+        refuse(name, value, "give a dict of keyword arguments, or None")
+    return dict(value or {})
+
+
+def error_policy(name: str, value: Any) -> Any:
+    """What is done with bad samples."""
+    if value not in ("raise", "skip", "replace") and not callable(value):
+        refuse(name, value, "give 'raise', 'skip', 'replace', or a callable (exception, index) -> "
+               "sample")  # fmt: skip
+    return value
+
+
+def path(name: str, value: Any) -> str:
+    """The path of a file."""
+    if not isinstance(value, (str, os.PathLike)):
+        refuse(name, value, "give the path of a file")
+    return os.fsdecode(value)
+
+
+def cpu_lists(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
+    """CPUs that this process may use: a list for all workers, or a list of lists."""
+    if value is None:
+        return ()
+    here = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    try:
+        listed = list(value)
+        if all(isinstance(cpu, int) for cpu in listed):
+            listed = [listed]
+        sets = tuple(tuple(int(cpu) for cpu in cpus) for cpus in listed)
+    except (TypeError, ValueError):
+        sets = ()
+    if not sets or not all(cpus and set(cpus) <= set(here) for cpus in sets):
+        refuse(name, value, f"give CPU numbers out of {here}, or lists of these")
+    return sets
+
+
+# ---- what options say together
+
+
+def check_platform() -> None:
+    """Raises `ConfigError` where there are no Unix sockets to pass descriptors over."""
+    if sys.platform == "win32":
+        raise ConfigError(
+            "swift_loader runs on Linux (and macOS): it passes shared memory between processes "
+            "over Unix sockets. On Windows, use it inside WSL 2"
+        )
+
+
+def check_codec(encoder: object, decoder: object) -> None:
+    """Both or neither: one alone can't be the other's inverse. Raises `ConfigError`."""
+    if (encoder is None) != (decoder is None):
+        given, missing = ("batch_encoder", "batch_decoder")
+        if encoder is None:
+            given, missing = missing, given
+        raise ConfigError(
+            f"{given} is given and {missing} is not: give both (a batch to bytes and back), or "
+            "neither for the built-in codec"
+        )
+
+
+def check_samplers(sampler: object, batch_sampler: object, shuffle: bool, batch_size: int) -> None:
+    """An order of the user's leaves nothing to shuffle. Raises `ConfigError`."""
+    for option, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        if value is not None and shuffle:
+            refuse("shuffle", shuffle, f"{option} says the order; leave shuffle out")
+    if batch_sampler is not None and (sampler is not None or batch_size != 1):
+        refuse("batch_sampler", batch_sampler, "it says sampler and batch_size; leave them out")
+
+
+def chosen_seed(option: int | None) -> int | None:
+    """The seed that the user chose: the option, else `PL_GLOBAL_SEED`, else None."""
+    if option is not None:
+        return option
+    text = os.environ.get("PL_GLOBAL_SEED", "")
+    if not text:
+        return None
+    try:
+        seed = int(text)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed <= MAX_SEED:
+        refuse("PL_GLOBAL_SEED", text, f"the environment variable must be a whole number in "
+               f"[0, {MAX_SEED}]; lightning.seed_everything sets it")  # fmt: skip
+    return seed

@@ -1,0 +1,71 @@
+"""Which order the options ask for: the plan's, the sampler's, or a stream's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from swift_loader.errors import refuse
+from swift_loader.loader.options import Config
+from swift_loader.order.order import Order
+from swift_loader.order.planned import PlannedOrder
+from swift_loader.order.sampled import SampledOrder
+from swift_loader.order.stream import StreamOrder
+from swift_loader.plan import Plan
+from swift_loader.ranks.equal_steps import check_equal_steps
+
+__all__ = ["Sampled", "facts_of", "order_of"]
+
+# How an epoch of the user's sampler begins, and how many batches it has (None: it can't tell).
+Sampled = tuple[Callable[[int], Iterable[Sequence[int]]], int | None]
+
+
+def order_of(
+    config: Config, nb_samples: int | None, sampled: Sampled | None, seed: int, consumer: int
+) -> Order:
+    """The order of one consumer; `nb_samples` None: of a stream. Raises `ConfigError`."""
+    consumers = config.nb_consumer
+    if config.equal_steps:
+        check_equal_steps(nb_samples)
+    if nb_samples is None:
+        _check_stream(config)
+        seeds = Plan(2**62, config.batch_size, consumers, False, 0, seed, config.tail)
+        return StreamOrder(seeds, consumer, config.worker_per_consumer)
+    if sampled is not None:
+        # Good for any batch number, and asked for seeds only.
+        return SampledOrder(*sampled, Plan(2**62, 1, consumers, False, 0, seed), consumer)
+    plan = Plan(
+        nb_samples,
+        config.batch_size,
+        consumers,
+        config.shuffle,
+        config.nearby_shuffle,
+        seed,
+        config.tail,
+    )
+    return PlannedOrder(plan, consumer)
+
+
+def facts_of(order: Order, config: Config) -> dict[str, Any]:
+    """What all consumers must agree on."""
+    plan, *_ = order.plans().values()
+    return {
+        **plan.fingerprint(),
+        "sampler": isinstance(order, SampledOrder),
+        "equal_steps": config.equal_steps,
+    }
+
+
+def _check_stream(config: Config) -> None:
+    """A stream has no positions: refuse what needs them. Raises `ConfigError`."""
+    if config.shuffle:
+        refuse("shuffle", True, "a stream can't be shuffled here; shuffle in the dataset")
+    if config.sampler is not None or config.batch_sampler is not None:
+        refuse("sampler", "…", "a stream has no indices; leave it out")
+    if config.sources or config.auto_workers:
+        refuse(
+            "worker_per_consumer",
+            "auto" if config.auto_workers else config.worker_per_consumer,
+            "the shards of a stream belong to local workers: give their number, and no "
+            "remote_workers",
+        )

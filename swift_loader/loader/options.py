@@ -84,136 +84,102 @@ def option(
 class Config:
     """The options of a loader as it uses them: checked, and with defaults that depend on others."""
 
+    # fmt: off
     # ---- data
     dataset_class: Callable[..., Any] | None = option(
-        MISSING,
-        function,
-        DATA,
+        MISSING, function, DATA,
         "any callable that returns a data set with `__getitem__` and `__len__`, or a stream (with "
         "`__iter__`): of that, each item comes once over all consumers and workers. Called in "
         "every worker. `__getitems__` is used where the data set has one",
-        given="Callable[..., Any]",
-        shown="required",
+        given="Callable[..., Any]", shown="required",
     )
     dataset_kwargs: dict[str, Any] = option(
-        None,
-        keyword_arguments,
-        DATA,
+        None, keyword_arguments, DATA,
         "its keyword arguments; large arrays among them are shared by the workers, not copied. The "
         "loader keeps no reference to them",
         given="Mapping[str, Any] | None",
     )
     batch_size: int = option(1, whole(1), DATA, "samples in a batch, per consumer")
     collate_fn: Callable[[list[Any]], Any] | None = option(
-        None,
-        optional(function),
-        DATA,
+        None, optional(function), DATA,
         "makes a batch of a list of samples. The default takes all that torch's takes, and "
         "dataclasses and `None` besides, straight into shared memory. One of your own costs one "
         "copy of the batch",
         shown="torch's semantics",
     )
     batch_encoder: Callable[[Any], bytes] | None = option(
-        None,
-        optional(function),
-        DATA,
+        None, optional(function), DATA,
         "a batch to bytes; needs `batch_decoder`",
         shown="pickle 5, buffers in place",
     )
     batch_decoder: Callable[[bytes], Any] | None = option(
-        None,
-        optional(function),
-        DATA,
+        None, optional(function), DATA,
         "bytes to a batch; needs `batch_encoder`",
         shown="pickle 5, buffers in place",
     )
     # ---- who
     nb_consumer: int = option(1, whole(1), WHO, "training processes, each with its own device")
     worker_per_consumer: int = option(
-        1,
-        whole(0, "auto"),
-        WHO,
+        1, whole(0, "auto"), WHO,
         'worker processes of each consumer; `"auto"`: begins with one, adds more while the '
-        "training "
-        "loop waits for data, as long as there are CPUs, and takes away those that are not needed. "
-        "The batches are the same",
+        "training loop waits for data, as long as there are CPUs, and takes away those that are "
+        "not needed. The batches are the same",
         given='int | Literal["auto"]',
     )
     worker_affinity: tuple[tuple[int, ...], ...] = option(
-        None,
-        cpu_lists,
-        WHO,
+        None, cpu_lists, WHO,
         "CPUs that the workers may run on: one list for all, or a list of lists, dealt round",
         given="Sequence[int] | Sequence[Sequence[int]] | None",
     )
     remote_workers: str | Source | Sequence[str | Source] | None = option(
-        None,
-        anything,  # `sources_of` says what is wrong, with what a source needs
-        WHO,
+        None, anything, WHO,  # `sources_of` says what is wrong, with what a source needs
         "workers elsewhere, beside the local ones or (`worker_per_consumer=0`) in their place: "
         "addresses of endpoints that `swift-loader serve` runs, such as "
         '`["tcp://node01:6543"]`, or an object such as `swift_loader.remote.RayWorkers`',
     )
     remote_key: str | None = option(
-        None,
-        optional(path),
-        WHO,
+        None, optional(path), WHO,
         "the key file of those endpoints, made by `swift-loader keygen`; default: what "
         "`SWIFT_LOADER_KEY` names in the environment",
         given="str | os.PathLike[str] | None",
     )
     remote_timeout: float = option(
-        30.0,
-        lambda name, value: seconds(name, value) or _A_DAY_S,
-        WHO,
+        30.0, lambda name, value: seconds(name, value) or _A_DAY_S, WHO,
         "seconds for which an endpoint that can't be reached is tried again before it is given up; "
         "one that was in use and shows no life for a third of that loses its work to others",
     )
     equal_steps: bool = option(
-        False,
-        flag,
-        WHO,
+        False, flag, WHO,
         "for streams: all consumers end the epoch at the same step, when the first has no batch "
         "left. Needs `torch.distributed` with a rank a consumer; all must begin every epoch, and "
         "leave it after the same step, within `timeout` of each other",
     )
     threads_per_worker: int = option(
-        1,
-        whole(1),
-        WHO,
+        1, whole(1), WHO,
         "threads that fetch samples in each worker: for data sets that wait for I/O. Draws from "
         "the global random generators then depend on the threads' timing",
     )
     worker_init_fn: Callable[[int], None] | None = option(
-        None,
-        optional(function),
-        WHO,
+        None, optional(function), WHO,
         "called once in each worker with its number, before it builds its data set",
     )
     # ---- order
     shuffle: bool = option(False, flag, ORDER, "another order in every epoch")
     nearby_shuffle: int = option(
-        None,
-        optional(whole(0)),
-        ORDER,
+        None, optional(whole(0)), ORDER,
         "samples are shuffled within windows of that many, so that reads stay close together; `0`: "
         "a full shuffle",
-        given="int | None",
-        shown="`5 * batch_size`",
+        given="int | None", shown="`5 * batch_size`",
     )
     seed: int | None = option(
-        None,
-        optional(seed_number),
-        ORDER,
+        None, optional(seed_number), ORDER,
         "of the order and of the draws in the workers; all consumers must agree. Default: "
         "`PL_GLOBAL_SEED`, else rank 0's `torch.initial_seed()` where `torch.distributed` is "
         "initialised, else 0; never the clock. Also accepted: `seed_number`, `seed_numer`",
         shown="see right",
     )
     sampler: Iterable[Any] | None = option(
-        None,
-        optional(iterable),
-        ORDER,
+        None, optional(iterable), ORDER,
         "an order of yours, such as a torch `Sampler`: indices, for this consumer (torch's "
         "`DistributedSampler` does that by itself, others repeat themselves on every consumer). "
         "`set_epoch` is called if it has one",
@@ -222,82 +188,60 @@ class Config:
         None, optional(iterable), ORDER, "the same as lists of indices, a batch each"
     )
     tail: Literal["balanced", "drop", "pad"] = option(
-        "balanced",
-        one_of("balanced", "drop", "pad"),
-        ORDER,
+        "balanced", one_of("balanced", "drop", "pad"), ORDER,
         'where numbers don\'t divide. `"balanced"`: every sample once, equal steps at the same '
         'time, a last batch may be a sample shorter on some consumers; `"drop"`: full batches '
         'only; `"pad"`: wraps round to equal counts',
     )
     in_order: bool = option(
-        True,
-        flag,
-        ORDER,
+        True, flag, ORDER,
         "batches come in the plan's order; `False`: whichever is ready first, within the epoch",
     )
     # ---- bounds
     data_queue_size: int = option(
-        None,
-        optional(whole(1)),
-        BOUNDS,
+        None, optional(whole(1)), BOUNDS,
         "batches made and not yet consumed, per consumer, over all its workers. By default twice "
         "the workers if that is more than 10; up to 40, if they take less than 32 MB",
-        given="int | None",
-        shown="10, or more",
+        given="int | None", shown="10, or more",
     )
     message_queue_size: int = option(
         10, whole(1), BOUNDS, "batch numbers outstanding at one worker, at most"
     )
     max_buffer_size: int = option(
-        None,
-        optional(whole(1)),
-        BOUNDS,
+        None, optional(whole(1)), BOUNDS,
         "batches that a reader thread decodes ahead",
-        given="int | None",
-        shown="`max(2, data_queue_size // worker_per_consumer)`",
+        given="int | None", shown="`max(2, data_queue_size // worker_per_consumer)`",
     )
     max_nb_batch_on_device: int = option(
         1, whole(1), BOUNDS, "batches that wait on the device ahead of the loop"
     )
     multithread: bool = option(
-        True,
-        flag,
-        BOUNDS,
+        True, flag, BOUNDS,
         "where batches need work on their way (a device, a decoder of yours): one reader thread a "
         "worker; `False`: one for all. Elsewhere the training thread reads for itself",
     )
     # ---- when things go wrong
     validate: bool = option(
-        True,
-        flag,
-        FAULTS,
+        True, flag, FAULTS,
         "make one batch before anything is launched, and raise what goes wrong. Turn it off where "
         "the data set is expensive to build",
     )
     timeout: float | None = option(
-        600.0,
-        optional(seconds),
-        FAULTS,
+        600.0, optional(seconds), FAULTS,
         "seconds without a batch, after which an error names the hung worker, its sample and its "
         "stack; `None` waits for ever. `start()` waits as long as the data set's constructor takes",
     )
     on_timeout: Literal["raise", "restart"] = option(
-        "raise",
-        one_of("raise", "restart"),
-        FAULTS,
+        "raise", one_of("raise", "restart"), FAULTS,
         '`"restart"`: the worker is replaced, its batches are made again',
     )
     on_error: OnError = option(
-        "raise",
-        error_policy,
-        FAULTS,
+        "raise", error_policy, FAULTS,
         'for a sample that raises: `"skip"`, `"replace"`, or a callable `(exception, index) -> '
         "sample`, which may return `swift_loader.SKIP`. Steps stay equal over consumers",
     )
     max_bad_samples: int | None = option(
-        None,
-        optional(whole(0)),
-        FAULTS,
+        None, optional(whole(0)), FAULTS,
         "samples skipped or replaced in an epoch, beyond which it is an error; `None`: no bound",
     )
     max_worker_restarts: int = option(
@@ -305,33 +249,26 @@ class Config:
     )
     # ---- seeing
     logger: LogConfig | None = option(
-        None,
-        lambda name, value: log_config(value),
-        SEEING,
+        None, lambda name, value: log_config(value), SEEING,
         "a path prefix, or a dict of `path`, `stdout`, `level`: one log file for each kind of "
         "process",
         given="str | os.PathLike[str] | Mapping[str, Any] | None",
     )
     benchmark: bool = option(
-        True,
-        flag,
-        SEEING,
+        True, flag, SEEING,
         "a line of figures a second, for every stage, into the log: cheap enough to leave on",
     )
     benchmark_file: str | None = option(
-        None,
-        optional(path),
-        SEEING,
+        None, optional(path), SEEING,
         "the same into this file, one JSON object a line",
         given="str | os.PathLike[str] | None",
     )
     trace_file: str | None = option(
-        None,
-        optional(path),
-        SEEING,
+        None, optional(path), SEEING,
         "a trace of the stages into this file, for https://ui.perfetto.dev",
         given="str | os.PathLike[str] | None",
     )
+    # fmt: on
     # ---- what follows from these
     sources: tuple[Source, ...] = ()  # of workers elsewhere
     auto_workers: bool = False

@@ -30,9 +30,7 @@ class Standing:
     """
 
     def __init__(self, part: EpochPart) -> None:
-        self.part = part
         self.taken = Taken(part)
-        self.streams: dict[int, bytes] = {}  # where the shards of a stream stand, by worker
         self.ended = False  # `StopIteration` was raised
         self.overtaken = False  # by a later iterator, or a loaded state
 
@@ -71,10 +69,10 @@ class EpochIterator(Iterator[Any]):
     @property
     def part(self) -> EpochPart:
         """What it iterates."""
-        return self._standing.part
+        return self._standing.taken.part
 
     def __len__(self) -> int:
-        return self._standing.part.size
+        return self._standing.taken.part.size
 
     def __next__(self) -> Any:
         standing = self._standing
@@ -93,7 +91,7 @@ class EpochIterator(Iterator[Any]):
         number, item, batch, to_device_s = found
         standing.taken.add(number.k)
         if item.made is not None and item.made.state:
-            standing.streams[item.worker] = item.made.state
+            standing.taken.shards[item.worker] = item.made.state
         self._count(number, item, depth, to_device_s, began_s)
         if self._equal_steps is not None and self._next_is_ready:
             self._offer(self._equal_steps)
@@ -111,7 +109,7 @@ class EpochIterator(Iterator[Any]):
     def _next(self) -> _Ready | None:
         """What this consumer has next, None at the end of its shards."""
         if self._stager is None:
-            found = self._pipeline.next(self._standing.part)
+            found = self._pipeline.next(self._standing.taken.part)
             if found is None:
                 return None
             number, item = found

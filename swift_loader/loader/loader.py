@@ -287,7 +287,7 @@ class SwiftLoader:
         left of it.
         """
         if self._standing is not None and self._standing.alive:
-            return self._standing.part.size
+            return self._standing.taken.part.size
         return self._the_order().part(self._epoch).size
 
     def set_epoch(self, epoch: int) -> None:
@@ -335,7 +335,7 @@ class SwiftLoader:
         order, standing = self._the_order(), self._standing
         if standing is None or not standing.alive:
             standing = Standing(order.part(self._epoch))  # at the beginning of what comes next
-        return order.capture(standing.part, standing.taken, standing.streams)
+        return order.capture(standing.taken)
 
     def load_state_dict(self, state: State) -> None:
         """Go on where `state_dict()` was taken; the next `iter` gives what was left.

@@ -1,12 +1,13 @@
 """What the rest of the loader asks of an order: what a consumer gets, and when.
 
 Three kinds stand beside this file: `planned` (the plan), `sampled` (the user's sampler) and
-`stream` (shards).
+`stream` (shards). An order is a value. Where the training loop stands is in a `Taken`; which
+numbers are given out, and which shards have ended, is known to the pipeline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from swift_loader.order.part import EpochPart, Number, Taken
@@ -22,34 +23,33 @@ class Order(Protocol):
     """What a loader and its pipeline ask of an order."""
 
     @property
-    def worker_of(self) -> Callable[[Number], int] | None:
-        """Which worker must make a number; None: any can."""
+    def known_ahead(self) -> bool:
+        """Whether an epoch may be made before the training loop begins it."""
+
+    @property
+    def nb_shards(self) -> int:
+        """Shards of an epoch: batch ``k`` can only be made by worker ``k % nb_shards``.
+
+        0: any worker makes any batch. A shard ends where its worker says so.
+        """
 
     def plans(self) -> dict[int, Plan]:
-        """What the plan ids of its parts mean to workers."""
+        """What the plan ids of its numbers mean to workers."""
 
     def part(self, epoch: int) -> EpochPart:
         """What the consumer takes of an epoch."""
 
-    def following(self, epoch: int) -> EpochPart:
-        """The part to be prefetched when all before it is given out; empty: not yet."""
+    def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
+        """The numbers of a part, in order, each with what a worker must know besides.
 
-    def numbers(self, part: EpochPart) -> Iterator[Number]:
-        """The numbers of a part, in order."""
+        These details are empty where the number and its plan say everything.
+        """
 
-    def indices(self, number: Number) -> bytes:
-        """Sample indices of an outstanding number, int64; empty where the plan tells."""
+    def samples(self, number: Number, details: bytes) -> list[Any]:
+        """The keys of a batch, each the argument of ``dataset[key]``; none in a stream."""
 
-    def delivered(self, number: Number) -> None:
-        """The training loop has it: its indices will not be asked for again."""
-
-    def exhausted(self, number: Number) -> None:
-        """There is no such batch: a stream's shard has ended before it."""
-
-    def capture(
-        self, part: EpochPart, taken: Taken, streams: Mapping[int, bytes]
-    ) -> dict[str, Any]:
-        """The state of a consumer that has `taken` so much of `part`."""
+    def capture(self, taken: Taken) -> dict[str, Any]:
+        """The state of a consumer whose training loop has `taken` so much."""
 
     def resumed(self, state: State) -> tuple[Order, int]:
         """The order that goes on where `state` stands, and its epoch. Raises `StateError`."""

@@ -58,9 +58,14 @@ class EpochPart:
 
 
 class Taken:
-    """Which batches of a part were taken: all below `first`, and those of `beyond` above it."""
+    """Which batches of `part` were taken: all below `first`, and those of `beyond` above it.
+
+    `shards`: by worker, where its shard of a stream stood after the last of them, if it can tell.
+    """
 
     def __init__(self, part: EpochPart) -> None:
+        self.part = part
+        self.shards: dict[int, bytes] = {}
         self.first = part.first
         self.beyond = set(part.done)
         self.left = len(part)

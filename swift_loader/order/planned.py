@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,8 +24,12 @@ class PlannedOrder:
     rest: Resume | None = None  # what a loaded state left of its epoch
 
     @property
-    def worker_of(self) -> None:
-        return None
+    def known_ahead(self) -> bool:
+        return True
+
+    @property
+    def nb_shards(self) -> int:
+        return 0
 
     def plans(self) -> dict[int, Plan]:
         plans = {_PLAN: self.plan}
@@ -40,26 +44,17 @@ class PlannedOrder:
             return EpochPart(_RESUMED_PLAN, epoch, count, rest.first_batch, frozenset(rest.ahead))
         return EpochPart(_PLAN, epoch, self.plan.nb_batches(self.consumer))
 
-    def following(self, epoch: int) -> EpochPart:
-        return self.part(epoch)
+    def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
+        return ((number, b"") for number in part.numbers())
 
-    def numbers(self, part: EpochPart) -> Iterator[Number]:
-        return part.numbers()
+    def samples(self, number: Number, details: bytes) -> list[Any]:
+        plan = self.plans()[number.plan_id]
+        indices: list[Any] = plan.batch(number.epoch, self.consumer, number.k).tolist()
+        return indices
 
-    def indices(self, number: Number) -> bytes:
-        return b""
-
-    def delivered(self, number: Number) -> None:
-        pass
-
-    def exhausted(self, number: Number) -> None:
-        raise AssertionError(f"{number} is of no stream")
-
-    def capture(
-        self, part: EpochPart, taken: Taken, streams: Mapping[int, bytes]
-    ) -> dict[str, Any]:
-        plan = self.plan_of(part)
-        return capture(plan, part.epoch, self.consumer, taken.first, taken.beyond)
+    def capture(self, taken: Taken) -> dict[str, Any]:
+        part = taken.part
+        return capture(self.plan_of(part), part.epoch, self.consumer, taken.first, taken.beyond)
 
     def resumed(self, state: State) -> tuple[Order, int]:
         rest = resume(state, self.plan, self.consumer)

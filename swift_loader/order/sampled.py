@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -25,19 +25,22 @@ class SampledOrder:
 
     It is iterated here, in the training process, as far ahead as batches are prefetched. Of the
     next epoch nothing is drawn before the loop begins it: the sampler may depend on what the loop
-    does in between. `batches(epoch)` begins an epoch; `seeds` is a plan for seeds alone.
+    does in between. `begin(epoch)` gives an epoch's batches; `seeds` is a plan for seeds alone.
     """
 
-    batches: Callable[[int], Iterable[Sequence[int]]]
+    begin: Callable[[int], Iterable[Sequence[int]]]
     nb_batches: int | None
     seeds: Plan
     consumer: int
     rest: EpochPart | None = None
-    _drawn: dict[Number, bytes] = field(default_factory=dict)
 
     @property
-    def worker_of(self) -> None:
-        return None
+    def known_ahead(self) -> bool:
+        return False
+
+    @property
+    def nb_shards(self) -> int:
+        return 0
 
     def plans(self) -> dict[int, Plan]:
         return {_PLAN: self.seeds}
@@ -47,29 +50,17 @@ class SampledOrder:
             return self.rest
         return EpochPart(_PLAN, epoch, UNKNOWN if self.nb_batches is None else self.nb_batches)
 
-    def following(self, epoch: int) -> EpochPart:
-        return EpochPart(_PLAN, epoch, 0)
-
-    def numbers(self, part: EpochPart) -> Iterator[Number]:
-        self._drawn.clear()
-        for k, batch in enumerate(islice(self.batches(part.epoch), part.count)):
+    def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
+        for k, batch in enumerate(islice(self.begin(part.epoch), part.count)):
             number = Number(part.plan_id, part.epoch, k)
             if number in part:
-                self._drawn[number] = np.asarray(batch, "<i8").tobytes()
-                yield number
+                yield number, np.asarray(batch, "<i8").tobytes()
 
-    def indices(self, number: Number) -> bytes:
-        return self._drawn[number]
+    def samples(self, number: Number, details: bytes) -> list[Any]:
+        return list(np.frombuffer(details, "<i8").tolist())
 
-    def delivered(self, number: Number) -> None:
-        self._drawn.pop(number, None)
-
-    def exhausted(self, number: Number) -> None:
-        raise AssertionError(f"{number} is of no stream")
-
-    def capture(
-        self, part: EpochPart, taken: Taken, streams: Mapping[int, bytes]
-    ) -> dict[str, Any]:
+    def capture(self, taken: Taken) -> dict[str, Any]:
+        part = taken.part
         ended = not taken.left
         return {
             "version": 1,
@@ -99,7 +90,7 @@ class SampledOrder:
         rest = EpochPart(
             _PLAN, own["epoch"], whole.count, own["delivered"], frozenset(own["ahead"])
         )
-        return replace(self, rest=rest, _drawn={}), rest.epoch
+        return replace(self, rest=rest), rest.epoch
 
 
 def batches_of(

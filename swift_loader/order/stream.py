@@ -8,7 +8,7 @@ shard again up to where it was.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,12 +31,14 @@ class StreamOrder:
     workers: int
     rest: EpochPart | None = None
     saved: Mapping[int, bytes] = field(default_factory=dict)  # by the number's k
-    _ended: dict[int, set[int]] = field(default_factory=dict)  # shards, by epoch
 
     @property
-    def worker_of(self) -> Callable[[Number], int]:
-        workers = self.workers
-        return lambda number: number.k % workers
+    def known_ahead(self) -> bool:
+        return True
+
+    @property
+    def nb_shards(self) -> int:
+        return self.workers
 
     def plans(self) -> dict[int, Plan]:
         return {_PLAN: self.seeds}
@@ -46,35 +48,17 @@ class StreamOrder:
             return self.rest
         return EpochPart(_PLAN, epoch, UNKNOWN)
 
-    def following(self, epoch: int) -> EpochPart:
-        return self.part(epoch)
+    def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
+        saved = self.saved if part is self.rest else {}
+        return ((number, saved.get(number.k, b"")) for number in part.numbers())
 
-    def numbers(self, part: EpochPart) -> Iterator[Number]:
-        ended = self._ended[part.epoch] = set()
-        for old in [epoch for epoch in self._ended if epoch < part.epoch - 2]:
-            del self._ended[old]
-        k = part.first
-        while len(ended) < self.workers:
-            if k % self.workers not in ended and k not in part.done:
-                yield Number(_PLAN, part.epoch, k)
-            k += 1
+    def samples(self, number: Number, details: bytes) -> list[Any]:
+        return []
 
-    def indices(self, number: Number) -> bytes:
-        if self.rest is not None and number in self.rest:
-            return self.saved.get(number.k, b"")
-        return b""
-
-    def delivered(self, number: Number) -> None:
-        pass
-
-    def exhausted(self, number: Number) -> None:
-        self._ended.setdefault(number.epoch, set()).add(number.k % self.workers)
-
-    def capture(
-        self, part: EpochPart, taken: Taken, streams: Mapping[int, bytes]
-    ) -> dict[str, Any]:
+    def capture(self, taken: Taken) -> dict[str, Any]:
+        part = taken.part
         ended = not taken.left
-        shards = {**self._shards_of(part), **streams}
+        shards = {**self._shards_of(part), **taken.shards}
         return {
             "version": 1,
             "stream": True,
@@ -111,7 +95,7 @@ class StreamOrder:
             self._first_of(int(worker), rest): base64.b64decode(text)
             for worker, text in own["shards"].items()
         }
-        return replace(self, rest=rest, saved=saved, _ended={}), rest.epoch
+        return replace(self, rest=rest, saved=saved), rest.epoch
 
     def _setup(self) -> dict[str, Any]:
         return {

@@ -14,15 +14,14 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, Literal, NoReturn, Protocol, TypeVar
-
-import numpy as np
+from typing import Any, Literal, NoReturn, TypeVar
 
 from swift_loader.errors import ClosedError, WorkerError
+from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number
 from swift_loader.pipeline.crew import Crew, Threads
 from swift_loader.pipeline.delivery import Delivery
@@ -76,23 +75,6 @@ class PipelineOptions:
     auto_workers: bool = False
 
 
-class PartOrder(Protocol):
-    """What the pipeline asks of the loader's order; see `swift_loader.order.planned`."""
-
-    @property
-    def worker_of(self) -> Callable[[Number], int] | None: ...
-
-    def following(self, epoch: int) -> EpochPart: ...
-
-    def numbers(self, part: EpochPart) -> Iterator[Number]: ...
-
-    def indices(self, number: Number) -> bytes: ...
-
-    def delivered(self, number: Number) -> None: ...
-
-    def exhausted(self, number: Number) -> None: ...
-
-
 class _Todo:
     """What is to be done once the lock is released: `do` it, in the order it was thought of."""
 
@@ -138,7 +120,7 @@ class Pipeline:
         self._supervisor = Supervisor(options.max_worker_restarts, options.max_bad_samples)
         self._numbers: Numbers | None = None
         self._plans: dict[int, Plan] = {}
-        self._order: PartOrder | None = None
+        self._order: Order | None = None
         self._halted: BaseException | None = None  # what ended the pipeline, until it is raised
         self._halted_by = ""
         self._closed = False
@@ -173,12 +155,12 @@ class Pipeline:
                 todo.flush(self._crew.links[worker])
         todo.do()
 
-    def _numbers_from(self, part: EpochPart, order: PartOrder) -> Numbers:
+    def _numbers_from(self, part: EpochPart, order: Order) -> Numbers:
         self._order = order
         delivery = self._delivery
-        return Numbers(part, order.following, order.numbers, delivery.skip, delivery.ends)
+        return Numbers(part, order, delivery.skip, delivery.ends)
 
-    def prefetch(self, part: EpochPart, order: PartOrder) -> None:
+    def prefetch(self, part: EpochPart, order: Order) -> None:
         """Begin to make the batches of `part`, which the training loop will `begin` later."""
         todo = _Todo()
         with self._lock:
@@ -192,7 +174,7 @@ class Pipeline:
             self._arrived.notify_all()
         todo.do()
 
-    def begin(self, part: EpochPart, order: PartOrder) -> None:
+    def begin(self, part: EpochPart, order: Order) -> None:
         """Deliver `part` from now on; after it, prefetch what `order` has follow.
 
         What was prefetched of it is kept, everything else is dropped.
@@ -219,8 +201,8 @@ class Pipeline:
 
     def _forget_all_but(self, keep: set[Number], todo: _Todo) -> None:
         assert self._numbers is not None
-        worker_of = None if self._order is None else self._order.worker_of
-        for worker, tickets in self._dispatch.restart(self._numbers, keep, worker_of).items():
+        nb_shards = 0 if self._order is None else self._order.nb_shards
+        for worker, tickets in self._dispatch.restart(self._numbers, keep, nb_shards).items():
             self._crew.links[worker].forget(tickets)
             todo.flush(self._crew.links[worker])
 
@@ -248,8 +230,8 @@ class Pipeline:
             if item.fault is None:
                 self._delivery.taken(number)
                 self._dispatch.consumed()
-                if self._order is not None:
-                    self._order.delivered(number)
+                if self._numbers is not None:
+                    self._numbers.consumed(number)
             else:
                 self._dispatch.give_back(number)
             self._send_orders(todo)
@@ -371,8 +353,9 @@ class Pipeline:
                     self._on_fault(link, number, fault)
             case NoMore(ticket=ticket):
                 number = self._dispatch.answered(worker, ticket)
-                if number is not None and self._order is not None:
-                    self._order.exhausted(number)
+                if number is not None and self._numbers is not None:
+                    self._numbers.shard_over(number)
+                    self._numbers.consumed(number)
                     self._delivery.skip(number)
                     self._dispatch.consumed()
             case Running(pid=pid):
@@ -465,16 +448,10 @@ class Pipeline:
             count(sample.index, sample.error)
             self._logger.warning("sample {} was {}: {}", sample.index, what, sample.error)
 
-    def _samples(self, number: Number | None) -> list[int]:
-        plan = self._plans.get(number.plan_id) if number is not None else None
-        if number is None or plan is None:
+    def _samples(self, number: Number | None) -> list[Any]:
+        if number is None or self._order is None or self._numbers is None:
             return []
-        assert self._order is not None
-        own = self._order.indices(number)
-        if own:
-            return [int(i) for i in np.frombuffer(own, "<i8")]
-        samples: list[int] = plan.batch(number.epoch, self._meter.consumer, number.k).tolist()
-        return samples
+        return self._order.samples(number, self._numbers.details(number))
 
     def _send_orders(self, todo: _Todo) -> None:
         if self._halted_by:
@@ -486,8 +463,8 @@ class Pipeline:
             return
         for order in orders:
             link = self._crew.links[order.worker]
-            indices = self._order.indices(order.number) if self._order is not None else b""
-            link.make(order.ticket, order.number, indices)
+            details = b"" if self._numbers is None else self._numbers.details(order.number)
+            link.make(order.ticket, order.number, details)
             todo.flush(link)
 
     def _drop(self, item: Item, todo: _Todo) -> None:

@@ -13,8 +13,8 @@ be made by anybody else. It gets as many as cover about `_AHEAD_S` of its own pa
 of a link behind which several workers stand (an endpoint). What can be made while an order and its
 batch are on their way is covered besides, and the queue grows by as much.
 
-A batch of a stream can be made by one worker only: with `worker_of`, its number is parked until
-that worker has room, and does not hold up those of others.
+A batch of a stream can be made by one worker only: with `nb_shards`, batch ``k`` is parked until
+worker ``k % nb_shards`` has room, and does not hold up those of others.
 
 A suspect is one of several numbers that a worker may have been at when it died. It is made alone,
 by a worker that has no other order, so that its next death is beyond doubt.
@@ -25,7 +25,7 @@ States of a number: waiting → outstanding (ticket) → answered; or → stale 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -74,7 +74,7 @@ class Dispatch:
         self._stale: set[int] = set()  # outstanding tickets that nobody wants any more
         self._waiting: list[Number] = []  # heap of numbers that were given back
         self._source: Iterator[Number] = iter(())
-        self._worker_of: Callable[[Number], int] | None = None
+        self._nb_shards = 0
         self._parked: dict[int, list[Number]] = {}  # heaps, by worker
         self._suspects: set[Number] = set()
         self._unconsumed = 0  # given out (or given back), not stale, not consumed
@@ -126,7 +126,7 @@ class Dispatch:
         self,
         source: Iterator[Number],
         keep: set[Number],
-        worker_of: Callable[[Number], int] | None = None,
+        nb_shards: int = 0,
     ) -> dict[int, list[int]]:
         """Give out the numbers of `source` from now on, to any worker or to the one that must.
 
@@ -134,7 +134,7 @@ class Dispatch:
         tickets by worker, so that workers can be told.
         """
         self._source = source
-        self._worker_of = worker_of
+        self._nb_shards = nb_shards
         parked = [number for heap in self._parked.values() for number in heap]
         self._parked.clear()
         self._suspects &= keep
@@ -167,7 +167,7 @@ class Dispatch:
             self._unpark(orders)
         while self._waiting or self._unconsumed < self._credits:
             worker = self._least_loaded()
-            if worker is None and self._worker_of is None:
+            if worker is None and not self._nb_shards:
                 break
             if self._suspects and not self._may_take(worker):
                 break
@@ -179,8 +179,8 @@ class Dispatch:
                     break
                 number = fresh
                 self._unconsumed += 1
-            if self._worker_of is not None:
-                worker = self._worker_of(number)
+            if self._nb_shards:
+                worker = number.k % self._nb_shards
                 if not self._has_room(worker):
                     heapq.heappush(self._parked.setdefault(worker, []), number)
                     continue

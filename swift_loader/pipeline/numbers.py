@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number
 
 __all__ = ["Numbers"]
@@ -13,35 +14,41 @@ _PARTS_AHEAD = 2
 
 
 class Numbers(Iterator[Number]):
-    """Endless numbers, epoch after epoch; ends only where an epoch is empty.
+    """Endless numbers, epoch after epoch; ends only where an epoch is empty, or is not known ahead.
 
-    `numbers_of` gives those of a part. `missing` is called for each that it passes over, and
-    `ended(part, count)` when a part is given out.
+    `missing` is called for each number that it passes over, and `ended(part, count)` when a part is
+    given out.
     """
 
     def __init__(
         self,
         part: EpochPart,
-        following: Callable[[int], EpochPart],
-        numbers_of: Callable[[EpochPart], Iterator[Number]],
+        order: Order,
         missing: Callable[[Number], None],
         ended: Callable[[EpochPart, int], None],
     ) -> None:
-        self._following = following
-        self._numbers_of = numbers_of
+        self._order = order
         self._missing = missing
         self._ended = ended
+        self._details: dict[Number, bytes] = {}  # of numbers that are not consumed
+        self._shards_over: dict[int, set[int]] = {}  # by epoch
+        self._ahead = deque([part])  # entered, not begun by the training loop
+        self._over = False
+        self._enter(part)
+
+    def _enter(self, part: EpochPart) -> None:
         self._last = part
         self._next_k = part.first
-        self._inner = numbers_of(part)
-        self._over = False
-        self._told = False  # that the last part has ended
-        self._ahead = deque([part])  # entered, not begun by the training loop
+        self._inner = self._order.batches(part)
+        self._told = False  # that this part has ended
 
     def begin(self, part: EpochPart) -> bool:
         """The training loop begins `part`. False: its numbers were not given from its start."""
         while self._ahead:
             if self._ahead.popleft() == part:
+                now = part.epoch
+                self._details = {n: d for n, d in self._details.items() if n.epoch >= now}
+                self._shards_over = {e: s for e, s in self._shards_over.items() if e >= now}
                 return True
         return False
 
@@ -49,28 +56,51 @@ class Numbers(Iterator[Number]):
         """Parts of which numbers were given before the training loop has begun them."""
         return list(self._ahead)
 
+    def details(self, number: Number) -> bytes:
+        """What a worker must know of a number that was given out and is not consumed."""
+        return self._details.get(number, b"")
+
+    def consumed(self, number: Number) -> None:
+        """It will not be asked for again."""
+        if self._details:
+            self._details.pop(number, None)
+
+    def shard_over(self, number: Number) -> None:
+        """There is no such batch: its shard has ended before it."""
+        shard = number.k % self._order.nb_shards
+        self._shards_over.setdefault(number.epoch, set()).add(shard)
+
     def __next__(self) -> Number:
         while not self._over:
-            number = next(self._inner, None)
-            if number is not None:
+            found = self._next_of_part()
+            if found is not None:
+                number, details = found
                 for k in range(self._next_k, number.k):
                     passed_over = Number(number.plan_id, number.epoch, k)
                     if passed_over in self._last:
                         self._missing(passed_over)
                 self._next_k = number.k + 1
+                if details:
+                    self._details[number] = details
                 return number
             if not self._told:
                 self._told = True
                 self._ended(self._last, self._next_k)
             if len(self._ahead) > _PARTS_AHEAD:
                 break  # for now: epochs of a few batches, or of none, would come by the thousand
-            following = self._following(self._last.epoch + 1)
-            if not len(following):
+            following = self._order.part(self._last.epoch + 1)
+            if not self._order.known_ahead or not len(following):
                 self._over = True
                 break
-            self._last = following
-            self._told = False
-            self._next_k = following.first
             self._ahead.append(following)
-            self._inner = self._numbers_of(following)
+            self._enter(following)
         raise StopIteration
+
+    def _next_of_part(self) -> tuple[Number, bytes] | None:
+        nb_shards = self._order.nb_shards
+        if not nb_shards:
+            return next(self._inner, None)
+        over = self._shards_over.get(self._last.epoch, ())
+        if len(over) == nb_shards:
+            return None
+        return next((one for one in self._inner if one[0].k % nb_shards not in over), None)

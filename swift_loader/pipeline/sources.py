@@ -100,7 +100,8 @@ def _from_address(address: Any, key: str | os.PathLike[str] | None) -> Source:
         module = importlib.import_module(_MODULES[scheme])
     except ImportError as error:
         raise ConfigError(
-            f"remote_workers={address!r} needs pyzmq ({error}): pip install 'swift-loader[remote]'"
+            f"remote_workers={address!r} needs pyzmq and msgspec ({error}): "
+            "pip install 'swift-loader[remote]'"
         ) from error
     source: Source = module.open_source(address, key)
     return source

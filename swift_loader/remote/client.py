@@ -1,6 +1,7 @@
 """A link to an endpoint. Role: part of the training process.
 
-Says to the endpoint: `Hello`, `Chunk`, `SetPlan`, `Order`, `Forget`, `AskStacks`, `Bye`, `Join`.
+Says to the endpoint: `Hello`, `Chunk`, `SetPlan`, `MakeFrame`, `Forget`, `AskStacks`, `Bye`,
+`Attach`.
 
 One link is one session over one `Connection`; with a key, over several, by which answers come in
 turn, as decrypting what comes by one keeps a core busy at 0.5 GB/s. When one of them ends the link
@@ -45,16 +46,16 @@ from swift_loader.remote.messages import (
     CHUNK_BYTES,
     PROTOCOL,
     AskStacks,
+    Attach,
     Buffer,
     Bye,
     Chunk,
     Closing,
     FrameError,
     Hello,
-    Join,
     MadeFrame,
+    MakeFrame,
     Message,
-    Order,
     Ping,
     Stacks,
     Welcome,
@@ -148,7 +149,7 @@ class EndpointLink:
         self._post(SetPlan(plan_id, plan))
 
     def make(self, ticket: int, number: Number, indices: bytes) -> None:
-        self._post(Order(ticket, number, indices))
+        self._post(MakeFrame(ticket, number, indices))
 
     def forget(self, tickets: Iterable[int]) -> None:
         self._post(Forget(frozenset(tickets)))
@@ -242,7 +243,7 @@ class EndpointLink:
     def _join(self, session: int, token: str) -> None:
         while self._address.keys is not None and len(self._joined) + 1 < _CONNECTIONS_WITH_KEY:
             self._joined.append(Connection(self._address))
-            self._joined[-1].post(Join(session, token))
+            self._joined[-1].post(Attach(session, token))
             self._joined[-1].flush()
 
     def _send_payload(self) -> None:

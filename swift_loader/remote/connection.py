@@ -18,7 +18,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from swift_loader.errors import ConfigError
 from swift_loader.remote.address import Address
-from swift_loader.remote.frames import bundled, pack, unpack
+from swift_loader.remote.frames import bundled, pack_frames, unpack_frames
 from swift_loader.remote.messages import Buffer, Chunk, Message
 from swift_loader.transport.wakeup import Wakeup
 
@@ -82,7 +82,7 @@ class Connection:
 
     def post(self, message: Message) -> None:
         """Queue: `flush` sends it. Not for a `Chunk`."""
-        self._outbox += pack(message)
+        self._outbox += pack_frames(message)
 
     def flush(self) -> None:
         """Send what is queued."""
@@ -99,13 +99,13 @@ class Connection:
 
     def send_chunk(self, chunk: Chunk) -> None:
         """Send it at once; ZeroMQ reads its bytes from where they lie."""
-        self._socket.send_multipart(pack(chunk), zmq.NOBLOCK, copy=False)
+        self._socket.send_multipart(pack_frames(chunk), zmq.NOBLOCK, copy=False)
 
     def take_leave(self, message: Message) -> None:
         """Send a last message, which `close` waits for a little."""
         with contextlib.suppress(zmq.ZMQError):  # it is gone: no need to take leave
             self._socket.setsockopt(zmq.LINGER, int(_LINGER_S * 1000))
-            self._socket.send_multipart(pack(message), zmq.NOBLOCK)
+            self._socket.send_multipart(pack_frames(message), zmq.NOBLOCK)
 
     # ---- up
 
@@ -136,7 +136,7 @@ class Connection:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            yield from unpack([frame.buffer for frame in frames])
+            yield from unpack_frames([frame.buffer for frame in frames])
 
     def close(self) -> None:
         """Free everything; may be called again."""

@@ -28,17 +28,17 @@ import zmq
 from swift_loader.errors import LoaderError
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.remote.binding import bind
-from swift_loader.remote.frames import pack, unpack
+from swift_loader.remote.frames import pack_frames, unpack_frames
 from swift_loader.remote.gate import Gate
 from swift_loader.remote.keys import Keys
 from swift_loader.remote.messages import (
     PROTOCOL,
     AskStatus,
+    Attach,
     Bye,
     Closing,
     FrameError,
     Hello,
-    Join,
     Message,
     Ping,
     Status,
@@ -218,14 +218,14 @@ class Endpoint:
                 return
             peer = identity.bytes
             with self._blaming(peer):
-                for message in unpack([frame.buffer for frame in frames]):
+                for message in unpack_frames([frame.buffer for frame in frames]):
                     self._take(peer, message)
 
     def _take(self, identity: bytes, message: Message) -> None:
         peer = self._peers.get(identity)
         if isinstance(message, AskStatus):
-            send(self._router, identity, pack(Status(self.facts())))
-        elif peer is None and isinstance(message, Join):
+            send(self._router, identity, pack_frames(Status(self.facts())))
+        elif peer is None and isinstance(message, Attach):
             self._join(identity, message)
         elif peer is None:
             if not isinstance(message, Hello):
@@ -279,7 +279,7 @@ class Endpoint:
         self._flush(identity)  # before the workers start: it times the way
         self._share_out()
 
-    def _join(self, identity: bytes, join: Join) -> None:
+    def _join(self, identity: bytes, join: Attach) -> None:
         for session, outbox, token in self._peers.values():
             known = session.number == join.session and join.token.isascii()
             if known and secrets.compare_digest(token, join.token) and outbox.join(identity):
@@ -297,7 +297,7 @@ class Endpoint:
             self._flush(identity)
             self._close(identity, str(error))
         else:
-            send(self._router, identity, pack(Closing(str(error))))
+            send(self._router, identity, pack_frames(Closing(str(error))))
 
     def _close(self, identity: bytes, why: str) -> None:
         peer = self._peers.pop(identity, None)

@@ -3,86 +3,123 @@
 A ZeroMQ message is a run of frames, and may hold several of ours. A frame is ``<u8 kind> <body>``;
 `Chunk`, and a `MadeFrame` whose batch is not short, are followed by one raw frame with their bytes.
 As ZeroMQ's cost goes by frames, short ones that follow each other travel in one, a bundle:
-``<u8 64> (<u32 length> <frame>)*``. Bodies are `struct` where it matters and JSON elsewhere:
-nothing here is unpickled, and whatever is malformed, too long or out of range is a `FrameError`.
+``<u8 64> (<u32 length> <frame>)*``. Bodies are `struct` where it matters and MessagePack, by
+msgspec, elsewhere: nothing here is unpickled, and whatever is malformed, too long or out of range
+is a `FrameError`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
 
 from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Crashed, NotMade, Refused, Up
-from swift_loader.plan import Plan
 from swift_loader.remote.messages import (
     CHUNK_BYTES,
     AskStacks,
     AskStatus,
+    Attach,
     Buffer,
     Bye,
     Chunk,
     Closing,
     FrameError,
     Hello,
-    Join,
     MadeFrame,
+    MakeFrame,
     Message,
-    Order,
     Ping,
     Stacks,
     Status,
     Welcome,
 )
-from swift_loader.transport.messages import (
-    BadSample,
-    ErrorReport,
-    Forget,
-    SetPlan,
-    StageTimes,
-)
+from swift_loader.transport.messages import BadSample, Forget, SetPlan, StageTimes
 
-__all__ = ["SHORT_BYTES", "bundled", "pack", "unpack"]
+__all__ = ["SHORT_BYTES", "bundled", "pack_frames", "unpack_frames"]
 
 SHORT_BYTES = 1 << 14  # copied twice, which costs less than a frame
 _BUNDLE = b"\x40"
 _RAW = 2**32 - 1  # for the length of a batch: it follows as a frame of its own
 _LONGEST_BUNDLE_BYTES = 1 << 16
-_LONGEST_JSON_BYTES = 1 << 22
+_LONGEST_BODY_BYTES = 1 << 22
 _MOST_FRAMES = 4096
 
-T = TypeVar("T")
-
 _CHUNK = struct.Struct("<BQ")
-_ORDER = struct.Struct("<BQIqq")
+_MAKE = struct.Struct("<BQIqq")
 _MADE = struct.Struct("<BQIfffII")
-_TICKET = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
 
+_KIND_OF: dict[type, int] = {
+    Hello: 1,
+    Chunk: 2,
+    SetPlan: 3,
+    MakeFrame: 4,
+    Forget: 5,
+    AskStacks: 6,
+    Bye: 7,
+    AskStatus: 8,
+    Attach: 9,
+    Welcome: 33,
+    Up: 34,
+    Refused: 35,
+    MadeFrame: 36,
+    NotMade: 37,
+    Crashed: 38,
+    Stacks: 39,
+    Ping: 40,
+    Closing: 41,
+    Status: 42,
+}
 
-def pack(message: Message) -> list[Buffer]:
+
+# What a field of this name may be, in the messages that the pipeline has too.
+_BOUNDS = {
+    "plan_id": Annotated[int, msgspec.Meta(ge=0, lt=2**32)],
+    "capacity": Annotated[int, msgspec.Meta(ge=1, lt=2**32)],
+    "round_trip_s": Annotated[float, msgspec.Meta(ge=0.0)],
+}
+
+
+def _strict(kind: Any) -> Any:
+    """`kind`, with each dataclass in it as a struct that allows no other fields."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        its = [(i.name, _BOUNDS.get(i.name) or _strict(hints[i.name])) for i in fields(kind)]
+        return msgspec.defstruct(kind.__name__, its, frozen=True, forbid_unknown_fields=True)
+    if inner := [one for one in get_args(kind) if is_dataclass(one)]:
+        return _strict(inner[0]) | None  # the only such type that there is
+    return kind
+
+
+_DECODERS = {
+    number: (kind, msgspec.msgpack.Decoder(_strict(kind)))
+    for kind, number in _KIND_OF.items()
+    if kind not in (Chunk, MakeFrame, MadeFrame)
+}
+_BAD_SAMPLES = msgspec.msgpack.Decoder(tuple[_strict(BadSample), ...])  # type: ignore[misc]
+
+
+def pack_frames(message: Message) -> list[Buffer]:
     """The frames of `message`."""
-    head = bytes([_KIND_OF[type(message)]])
+    kind = _KIND_OF[type(message)]
     match message:
-        case Order(ticket=ticket, number=n, indices=indices):
-            return [_ORDER.pack(head[0], ticket, n.plan_id, n.epoch, n.k) + indices]
+        case MakeFrame(ticket=ticket, number=n, indices=indices):
+            return [_MAKE.pack(kind, ticket, n.plan_id, n.epoch, n.k) + indices]
         case MadeFrame():
-            return _pack_made(head[0], message)
+            return _pack_made(kind, message)
         case Chunk(offset=offset, data=data):
-            return [_CHUNK.pack(head[0], offset), data]
-        case Forget(tickets=tickets):
-            return [head + b"".join(map(_TICKET.pack, sorted(tickets)))]
+            return [_CHUNK.pack(kind, offset), data]
         case _:
-            return [head + json.dumps(_plain(message), separators=(",", ":")).encode()]
+            return [bytes([kind]) + _encoded(message)]
 
 
 def _pack_made(kind: int, made: MadeFrame) -> list[Buffer]:
-    bad = json.dumps([asdict(one) for one in made.bad]).encode() if made.bad else b""
+    bad = _encoded(made.bad) if made.bad else b""
     nb_data = len(made.data) if len(made.data) <= SHORT_BYTES else _RAW
     head = _MADE.pack(kind, made.ticket, made.nb_samples, *made.times, len(bad), nb_data)
     if nb_data == _RAW:
@@ -90,8 +127,23 @@ def _pack_made(kind: int, made: MadeFrame) -> list[Buffer]:
     return [b"".join((head, bad, made.skeleton, made.data))]
 
 
+def _encoded(message: Any) -> bytes:
+    try:
+        return msgspec.msgpack.encode(message)
+    except UnicodeEncodeError:  # a text of the user's, such as the name of a file
+        return msgspec.msgpack.encode(_legible(msgspec.to_builtins(message, builtin_types=[bytes])))
+
+
+def _legible(plain: Any) -> Any:
+    if isinstance(plain, str):
+        return plain.encode("utf-8", "backslashreplace").decode()
+    if isinstance(plain, dict):
+        return {name: _legible(value) for name, value in plain.items()}
+    return [_legible(one) for one in plain] if isinstance(plain, list) else plain
+
+
 def bundled(frames: Sequence[Buffer]) -> list[Buffer]:
-    """The same for `unpack`, in fewer frames: neighbours that are short go in one.
+    """The same for `unpack_frames`, in fewer frames: neighbours that are short go in one.
 
     Not for chunks: the raw frame that follows one may be short.
     """
@@ -120,7 +172,7 @@ def _bundle(run: list[Buffer]) -> list[Buffer]:
     return [b"".join(parts)]
 
 
-def unpack(frames: Sequence[Buffer]) -> Iterator[Message]:
+def unpack_frames(frames: Sequence[Buffer]) -> Iterator[Message]:
     """The messages in the frames of one ZeroMQ message. Raises `FrameError`."""
     if len(frames) > _MOST_FRAMES:
         raise FrameError(f"{len(frames)} frames in one message; {_MOST_FRAMES} are the most")
@@ -140,14 +192,12 @@ def _message(frame: Buffer, rest: Iterator[Buffer]) -> Message:
     kind = frame[0]
     if kind == _KIND_OF[MadeFrame]:
         return _made(frame, rest)
-    if kind == _KIND_OF[Order]:
-        return _order(frame)
+    if kind == _KIND_OF[MakeFrame]:
+        return _make(frame)
     if kind == _KIND_OF[Chunk]:
         return _chunk(frame, next(rest, None))
-    if kind == _KIND_OF[Forget]:
-        return _forget(frame)
-    if kind in _BODIES:
-        return _BODIES[kind](_body(frame))
+    if kind in _DECODERS:
+        return _decoded(kind, frame)
     raise FrameError(f"a frame of kind {kind}, which there is not")
 
 
@@ -165,11 +215,11 @@ def _loose(bundle: Buffer) -> Iterator[Buffer]:
         yield bundle[start:at]
 
 
-def _order(frame: Buffer) -> Order:
-    if len(frame) < _ORDER.size or (len(frame) - _ORDER.size) % 8:
+def _make(frame: Buffer) -> MakeFrame:
+    if len(frame) < _MAKE.size or (len(frame) - _MAKE.size) % 8:
         raise FrameError(f"an order of {len(frame)} bytes")
-    _, ticket, plan_id, epoch, k = _ORDER.unpack_from(frame)
-    return Order(ticket, Number(plan_id, epoch, k), bytes(frame[_ORDER.size :]))
+    _, ticket, plan_id, epoch, k = _MAKE.unpack_from(frame)
+    return MakeFrame(ticket, Number(plan_id, epoch, k), bytes(frame[_MAKE.size :]))
 
 
 def _made(frame: Buffer, rest: Iterator[Buffer]) -> MadeFrame:
@@ -185,10 +235,7 @@ def _made(frame: Buffer, rest: Iterator[Buffer]) -> MadeFrame:
         raise FrameError("an answer without its batch")
     bad: tuple[BadSample, ...] = ()
     if nb_bad:
-        listed = _json(frame[_MADE.size : start])
-        if not isinstance(listed, list):
-            raise FrameError("bad samples that are no list")
-        bad = tuple(_build(BadSample, one) for one in listed)
+        bad = _checked(tuple[BadSample, ...], _BAD_SAMPLES, frame[_MADE.size : start])
     times = StageTimes(fetch, collate, encode)
     return MadeFrame(ticket, nb_samples, times, bytes(frame[start:stop]), bad, data)
 
@@ -199,129 +246,18 @@ def _chunk(frame: Buffer, data: Buffer | None) -> Chunk:
     return Chunk(_CHUNK.unpack(frame)[1], data)
 
 
-def _forget(frame: Buffer) -> Forget:
-    if len(frame) % _TICKET.size != 1:
-        raise FrameError(f"a list of tickets of {len(frame)} bytes")
-    return Forget(frozenset(ticket for (ticket,) in _TICKET.iter_unpack(frame[1:])))
+def _decoded(number: int, frame: Buffer) -> Message:
+    if len(frame) > _LONGEST_BODY_BYTES:
+        raise FrameError(f"a message of {len(frame)} bytes; {_LONGEST_BODY_BYTES} are the most")
+    kind, decoder = _DECODERS[number]
+    message: Message = _checked(kind, decoder, frame[1:])
+    return message
 
 
-def _body(frame: Buffer) -> dict[str, Any]:
-    if len(frame) > _LONGEST_JSON_BYTES:
-        raise FrameError(f"a message of {len(frame)} bytes; {_LONGEST_JSON_BYTES} are the most")
-    body = _json(frame[1:])
-    if not isinstance(body, dict):
-        raise FrameError(f"a message that is a {type(body).__name__}")
-    return body
-
-
-def _json(data: Buffer) -> Any:
+def _checked(kind: Any, decoder: msgspec.msgpack.Decoder[Any], body: Buffer) -> Any:
     try:
-        return json.loads(bytes(data))
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise FrameError(f"a message that is no JSON: {error}") from None
-
-
-def _plain(message: Message) -> dict[str, Any]:
-    match message:
-        case SetPlan(plan_id=plan_id, plan=plan):
-            return {"plan_id": plan_id, "plan": asdict(plan)}
-        case Refused(fault=fault):
-            return {"fault": _plain_fault(fault)}
-        case NotMade(ticket=ticket, fault=fault):
-            return {"ticket": ticket, "fault": _plain_fault(fault) if fault else None}
-        case _:
-            return asdict(message)
-
-
-def _plain_fault(fault: ErrorReport) -> dict[str, Any]:
-    plain = asdict(fault)
-    if fault.exception is not None:
-        plain["exception"] = base64.b64encode(fault.exception).decode()
-    return plain
-
-
-# What a field of a message may be, by the text of its annotation.
-_CHECKS: dict[str, Callable[[Any], bool]] = {
-    "int": lambda v: type(v) is int and -(2**63) <= v < 2**64,
-    "int | None": lambda v: v is None or (type(v) is int and -(2**63) <= v < 2**64),
-    "float": lambda v: type(v) in (int, float),
-    "str": lambda v: type(v) is str,
-    "bool": lambda v: type(v) is bool,
-    "dict[str, str]": lambda v: isinstance(v, dict) and all(type(x) is str for x in v.values()),
-    "dict[str, Any]": lambda v: isinstance(v, dict),
-    "bytes | None": lambda v: v is None or type(v) is bytes,
-    "tuple[int, ...]": lambda v: isinstance(v, tuple) and all(type(x) is int for x in v),
-}
-
-
-def _build(kind: type[T], body: Any) -> T:
-    """The dataclass `kind` from a dict, each field checked by its annotation."""
-    wanted = fields(kind)  # type: ignore[arg-type]
-    if not isinstance(body, dict) or body.keys() != {field.name for field in wanted}:
-        raise FrameError(f"a {kind.__name__} with other fields than it has")
-    for field in wanted:
-        if not _CHECKS[str(field.type)](body[field.name]):
-            raise FrameError(f"{kind.__name__}.{field.name} is {str(body[field.name])[:80]!r}")
-    return kind(**body)
-
-
-def _fault(plain: Any) -> ErrorReport:
-    if not isinstance(plain, dict) or not isinstance(plain.get("indices"), list):
-        raise FrameError("an error report that is none")
-    exception = plain.get("exception")
-    if isinstance(exception, str):
-        try:
-            exception = base64.b64decode(exception, validate=True)
-        except binascii.Error as error:
-            raise FrameError(f"an error report that is none: {error}") from None
-    return _build(
-        ErrorReport, {**plain, "exception": exception, "indices": tuple(plain["indices"])}
-    )
-
-
-def _set_plan(body: dict[str, Any]) -> SetPlan:
-    plan_id, plain = body.get("plan_id"), body.get("plan")
-    if type(plan_id) is not int or not 0 <= plan_id < 2**32 or not isinstance(plain, dict):
-        raise FrameError("a plan that is none")
-    try:
-        spans = plain.pop("spans", None)
-        pairs = None if spans is None else tuple((start, stop) for start, stop in spans)
-        return SetPlan(plan_id, Plan(**plain, spans=pairs))
-    except (TypeError, ValueError) as error:  # a ConfigError is both
-        raise FrameError(f"a plan that can't be: {error}") from None
-
-
-def _not_made(body: dict[str, Any]) -> NotMade:
-    ticket, fault = body.get("ticket"), body.get("fault")
-    if type(ticket) is not int:
-        raise FrameError("an answer without a ticket")
-    return NotMade(ticket, None if fault is None else _fault(fault))
-
-
-def _plainly(kind: type[T]) -> Callable[[dict[str, Any]], T]:
-    return lambda body: _build(kind, body)
-
-
-_KINDS: tuple[tuple[int, type, Callable[[dict[str, Any]], Message] | None], ...] = (
-    (1, Hello, _plainly(Hello)),
-    (2, Chunk, None),
-    (3, SetPlan, _set_plan),
-    (4, Order, None),
-    (5, Forget, None),
-    (6, AskStacks, _plainly(AskStacks)),
-    (7, Bye, _plainly(Bye)),
-    (8, AskStatus, _plainly(AskStatus)),
-    (9, Join, _plainly(Join)),
-    (33, Welcome, _plainly(Welcome)),
-    (34, Up, _plainly(Up)),
-    (35, Refused, lambda body: Refused(_fault(body.get("fault")))),
-    (36, MadeFrame, None),
-    (37, NotMade, _not_made),
-    (38, Crashed, _plainly(Crashed)),
-    (39, Stacks, _plainly(Stacks)),
-    (40, Ping, _plainly(Ping)),
-    (41, Closing, _plainly(Closing)),
-    (42, Status, _plainly(Status)),
-)
-_KIND_OF: dict[type, int] = {kind: number for number, kind, _ in _KINDS}
-_BODIES = {number: build for number, _, build in _KINDS if build is not None}
+        strict = decoder.decode(body)
+        return msgspec.convert(strict, kind, from_attributes=True)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        name = getattr(kind, "__name__", "message")
+        raise FrameError(f"a {name} that is none: {error}") from None

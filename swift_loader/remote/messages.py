@@ -1,17 +1,19 @@
 """What an endpoint and a training process say to each other; `swift_loader.remote.frames` packs it.
 
-Down (training process to endpoint): `Hello`, `Chunk`, `SetPlan`, `Order`, `Forget`, `AskStacks`,
-`Bye`; `Join`; and `AskStatus` from anybody who may connect.
+Down (training process to endpoint): `Hello`, `Chunk`, `SetPlan`, `MakeFrame`, `Forget`,
+`AskStacks`, `Bye`; `Attach`; and `AskStatus` from anybody who may connect.
 Up: `Welcome`, `Up`, `Refused`, `MadeFrame`, `NotMade`, `Crashed`, `Stacks`, `Ping`, `Closing`,
 `Status`.
 
-Every `Order` is answered once, by `MadeFrame`, `NotMade` or `Crashed`.
+Every `MakeFrame` is answered once, by `MadeFrame`, `NotMade` or `Crashed`. Types and bounds of
+fields hold for what arrives: anything else is a `FrameError`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from swift_loader.errors import LoaderError
 from swift_loader.order.part import Number
@@ -24,35 +26,44 @@ __all__ = [
     "PROTOCOL",
     "AskStacks",
     "AskStatus",
+    "Attach",
     "Buffer",
     "Bye",
     "Chunk",
     "Closing",
     "FrameError",
     "Hello",
-    "Join",
     "MadeFrame",
+    "MakeFrame",
     "Message",
-    "Order",
     "Ping",
     "Stacks",
     "Status",
     "Welcome",
 ]
 
-PROTOCOL = 2
+PROTOCOL = 3
 CHUNK_BYTES = 1 << 20
 LONGEST_FRAME_BYTES = 1 << 24  # of what a training process sends; ZeroMQ cuts off a longer one
 
 Buffer = bytes | memoryview
+_Count = Annotated[int, Meta(ge=0)]
+_Small = Annotated[int, Meta(ge=0, lt=2**32)]
+_AtLeastOne = Annotated[int, Meta(ge=1, lt=2**32)]
+_Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+_Versions = Annotated[dict[str, str], Meta(max_length=64)]
+_Token = Annotated[str, Meta(max_length=256)]
 
 
 class FrameError(LoaderError, ValueError):
     """A peer sent something that is no message of this protocol. Says what is wrong with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class _Said(Struct, frozen=True, forbid_unknown_fields=True):
+    """A message: no more fields than it has, each of its type and within its bounds."""
+
+
+class Hello(_Said, frozen=True):
     """A training process asks for a session.
 
     `versions` by name; the payload (the dataset and all that belongs to it) is known by its size
@@ -60,28 +71,26 @@ class Hello:
     this connection: `first_worker`, then every `worker_step`-th.
     """
 
-    protocol: int
-    versions: dict[str, str]
-    payload_bytes: int
-    payload_sha256: str
-    consumer_index: int
-    nb_consumer: int
-    worker_per_consumer: int
-    seed: int
-    first_worker: int
-    worker_step: int
+    protocol: _Count
+    versions: _Versions
+    payload_bytes: _Count
+    payload_sha256: _Sha256
+    consumer_index: _Small
+    nb_consumer: _AtLeastOne
+    worker_per_consumer: _Small
+    seed: _Count
+    first_worker: _Small
+    worker_step: _AtLeastOne
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(_Said, frozen=True):
     """The next bytes of the payload, from `offset` on."""
 
     offset: int
     data: Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class MakeFrame(_Said, frozen=True):
     """Make batch `number`. `indices` (int64, little endian) where the order is the user's own."""
 
     ticket: int
@@ -89,41 +98,41 @@ class Order:
     indices: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class AskStacks:
+class AskStacks(_Said, frozen=True):
     """Where are your workers?"""
 
 
-@dataclass(frozen=True, slots=True)
-class Bye:
+class Bye(_Said, frozen=True):
     """The session is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Attach(_Said, frozen=True):
     """This connection is one more for the session's answers. `token` as its `Welcome` said."""
 
-    session: int
-    token: str = field(repr=False)
+    session: _Count
+    token: _Token
+
+    def __repr__(self) -> str:
+        return f"Attach(session={self.session})"  # the token lets its holder in
 
 
-@dataclass(frozen=True, slots=True)
-class AskStatus:
+class AskStatus(_Said, frozen=True):
     """What is the endpoint doing? Needs no session."""
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(_Said, frozen=True):
     """The session begins. `need_payload`: send it, nobody else has."""
 
-    session: int
-    token: str = field(repr=False)
-    capacity: int
+    session: _Count
+    token: _Token
+    capacity: _AtLeastOne
     need_payload: bool
 
+    def __repr__(self) -> str:
+        return f"Welcome(session={self.session}, capacity={self.capacity})"
 
-@dataclass(frozen=True, slots=True)
-class MadeFrame:
+
+class MadeFrame(_Said, frozen=True):
     """A batch. `data` is what the slot held."""
 
     ticket: int
@@ -134,27 +143,23 @@ class MadeFrame:
     data: Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Stacks:
+class Stacks(_Said, frozen=True):
     """Where the workers are, for a reader."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(_Said, frozen=True):
     """Are you still there? Needs no answer: that it can't be delivered is the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(_Said, frozen=True):
     """The endpoint ends, or ends this session; `why` for a reader."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(_Said, frozen=True):
     """What the endpoint is doing, JSON-able."""
 
     facts: dict[str, Any]
@@ -164,11 +169,11 @@ Message = (
     Hello
     | Chunk
     | SetPlan
-    | Order
+    | MakeFrame
     | Forget
     | AskStacks
     | Bye
-    | Join
+    | Attach
     | AskStatus
     | Welcome
     | Up

@@ -10,7 +10,7 @@ from typing import Any
 
 import zmq
 
-from swift_loader.remote.frames import bundled, pack
+from swift_loader.remote.frames import bundled, pack_frames
 from swift_loader.remote.messages import Buffer, Message
 
 __all__ = ["Outbox", "send"]
@@ -38,7 +38,7 @@ class Outbox:
 
     def say(self, message: Message) -> str:
         """Queue `message`, and send all if it is much. Returns what `flush` returns."""
-        frames = pack(message)
+        frames = pack_frames(message)
         self._frames += frames
         self._nb_bytes += sum(map(len, frames))
         return self.flush() if self._nb_bytes > _TOGETHER_BYTES else ""

@@ -35,8 +35,8 @@ from swift_loader.remote.messages import (
     FrameError,
     Hello,
     MadeFrame,
+    MakeFrame,
     Message,
-    Order,
     Stacks,
 )
 from swift_loader.remote.payloads import HeldPayload, Payloads
@@ -63,7 +63,7 @@ class Worker:
     up: bool = False
     leaving: bool = False
     pace_s: float = 0.0
-    orders: dict[int, Order] = field(default_factory=dict)
+    orders: dict[int, MakeFrame] = field(default_factory=dict)
 
     @property
     def depth(self) -> int:
@@ -108,7 +108,7 @@ class Session:
         self._crashes = 0
         self._busy_at_s = time.monotonic()
         self._plans: dict[int, Plan] = {}
-        self._waiting: deque[Order] = deque()
+        self._waiting: deque[MakeFrame] = deque()
         self._tickets: set[int] = set()  # unanswered
         self._sending: dict[int, weakref.ref[Any]] = {}  # memory that the network still reads
         self._sent: deque[weakref.ref[Any]] = deque()
@@ -119,7 +119,7 @@ class Session:
     def take(self, message: Message) -> None:
         """Raises `FrameError` when it is not for a session, or not for this one now."""
         match message:
-            case Order():
+            case MakeFrame():
                 self._order(message)
             case Forget(tickets=tickets):
                 self._forget(tickets)
@@ -142,7 +142,7 @@ class Session:
             case _:
                 raise FrameError(f"a {type(message).__name__}, which is not for a session")
 
-    def _order(self, order: Order) -> None:
+    def _order(self, order: MakeFrame) -> None:
         if self.state != "up" or order.number.plan_id not in self._plans:
             raise FrameError("an order before its plan")
         if order.ticket in self._tickets or len(self._tickets) >= _MOST_ORDERS:
@@ -151,7 +151,7 @@ class Session:
         self._waiting.append(order)
 
     def _forget(self, tickets: frozenset[int]) -> None:
-        keep: deque[Order] = deque()
+        keep: deque[MakeFrame] = deque()
         for order in self._waiting:
             if order.ticket in tickets:
                 self._answer(NotMade(order.ticket, None))

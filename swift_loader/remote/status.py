@@ -7,7 +7,7 @@ from typing import Any
 import zmq
 
 from swift_loader.errors import WorkerError
-from swift_loader.remote.frames import pack, unpack
+from swift_loader.remote.frames import pack_frames, unpack_frames
 from swift_loader.remote.keys import Keys
 from swift_loader.remote.messages import AskStatus, FrameError, Status
 
@@ -26,14 +26,14 @@ def ask_status(address: str, keys: Keys | None, timeout_s: float = 5.0) -> dict[
         if keys is not None:
             keys.secure_client(asking)
         asking.connect(address)
-        asking.send_multipart(pack(AskStatus()))
+        asking.send_multipart(pack_frames(AskStatus()))
         if not asking.poll(int(timeout_s * 1000)):
             key = f"key {keys.fingerprint}" if keys else "no key"
             raise WorkerError(
                 f"{address} did not answer within {timeout_s:g} s: no endpoint is there, or it "
                 f"does not use the key that was given ({key})"
             )
-        for message in unpack([frame.buffer for frame in asking.recv_multipart(copy=False)]):
+        for message in unpack_frames([frame.buffer for frame in asking.recv_multipart(copy=False)]):
             if isinstance(message, Status):
                 return message.facts
         raise FrameError(f"{address} answered something else")

@@ -127,7 +127,7 @@ def payload_fd() -> Iterator[int]:
 def answer(peer: zmq.Socket[Any], kind: type) -> Any:
     """The next message of this kind."""
     while peer.poll(20_000):
-        for message in frames.unpack(peer.recv_multipart()):
+        for message in frames.unpack_frames(peer.recv_multipart()):
             if isinstance(message, kind):
                 return message
     raise AssertionError(f"no {kind.__name__} came")
@@ -135,13 +135,13 @@ def answer(peer: zmq.Socket[Any], kind: type) -> Any:
 
 def session(peer: zmq.Socket[Any], fd: int) -> messages.Welcome:
     """Go through the beginning of a session."""
-    peer.send_multipart(frames.pack(hello(fd)))
+    peer.send_multipart(frames.pack_frames(hello(fd)))
     welcome: messages.Welcome = answer(peer, messages.Welcome)
     if welcome.need_payload:
         whole = os.pread(fd, os.fstat(fd).st_size, 0)
-        peer.send_multipart(frames.pack(messages.Chunk(0, whole)))
+        peer.send_multipart(frames.pack_frames(messages.Chunk(0, whole)))
     answer(peer, Up)
-    peer.send_multipart(frames.pack(SetPlan(0, Plan(1000, 1, 1, False, 0, 0))))
+    peer.send_multipart(frames.pack_frames(SetPlan(0, Plan(1000, 1, 1, False, 0, 0))))
     return welcome
 
 
@@ -160,7 +160,7 @@ def test_ten_thousand_messages_without_the_key_change_nothing(endpoint: RunningE
                     continue  # it hung up, as it should
         with dealer(endpoint, None) as peer:
             for _ in range(100):
-                peer.send_multipart(frames.pack(messages.AskStatus()))
+                peer.send_multipart(frames.pack_frames(messages.AskStatus()))
             assert not peer.poll(500)
 
 
@@ -169,12 +169,12 @@ def test_ten_thousand_messages_with_the_key_and_no_sense_change_nothing(
 ) -> None:
     generator = random.Random(2)
     valid = [
-        frames.pack(message)
+        frames.pack_frames(message)
         for message in (
             messages.Hello(1, here(), 1 << 20, "0" * 64, 0, 1, 1, 0, 0, 1),
             messages.Chunk(0, b"123"),
             SetPlan(0, Plan(100, 4, 1, True, 20, 0)),
-            messages.Order(1, Number(0, 0, 0)),
+            messages.MakeFrame(1, Number(0, 0, 0)),
             Forget(frozenset({1, 2})),
             messages.AskStacks(),
             messages.Bye(),
@@ -200,7 +200,7 @@ def test_ten_thousand_messages_with_the_key_and_no_sense_change_nothing(
 def test_oversized_frame_cuts_its_sender_off(endpoint: RunningEndpoint, key_file: Path) -> None:
     with no_growth(endpoint), dealer(endpoint, load_keys(key_file)) as peer:
         peer.send(bytes(messages.LONGEST_FRAME_BYTES + 1))
-        peer.send_multipart(frames.pack(messages.AskStatus()))
+        peer.send_multipart(frames.pack_frames(messages.AskStatus()))
         peer.poll(1000)
 
 
@@ -208,13 +208,13 @@ def test_dataset_that_does_not_fit_or_is_not_what_was_announced_is_refused(
     endpoint: RunningEndpoint, key_file: Path, payload_fd: int
 ) -> None:
     with dealer(endpoint, load_keys(key_file)) as peer:
-        peer.send_multipart(frames.pack(hello(payload_fd, payload_bytes=2**62)))
+        peer.send_multipart(frames.pack_frames(hello(payload_fd, payload_bytes=2**62)))
         assert "does not fit" in answer(peer, messages.Closing).why
     with dealer(endpoint, load_keys(key_file)) as peer:
-        peer.send_multipart(frames.pack(hello(payload_fd, payload_sha256="0" * 64)))
+        peer.send_multipart(frames.pack_frames(hello(payload_fd, payload_sha256="0" * 64)))
         assert answer(peer, messages.Welcome).need_payload
         size = os.fstat(payload_fd).st_size
-        peer.send_multipart(frames.pack(messages.Chunk(0, os.pread(payload_fd, size, 0))))
+        peer.send_multipart(frames.pack_frames(messages.Chunk(0, os.pread(payload_fd, size, 0))))
         assert "announced" in answer(peer, messages.Closing).why
 
 
@@ -223,10 +223,10 @@ def test_versions_that_do_not_work_together_are_refused(
 ) -> None:
     with dealer(endpoint, load_keys(key_file)) as peer:
         old = {**here(), "python": "3.8.1"}
-        peer.send_multipart(frames.pack(hello(payload_fd, versions=old)))
+        peer.send_multipart(frames.pack_frames(hello(payload_fd, versions=old)))
         assert "3.8.1" in answer(peer, messages.Closing).why
     with dealer(endpoint, load_keys(key_file)) as peer:
-        peer.send_multipart(frames.pack(hello(payload_fd, protocol=99)))
+        peer.send_multipart(frames.pack_frames(hello(payload_fd, protocol=99)))
         assert "99" in answer(peer, messages.Closing).why
 
 
@@ -244,7 +244,7 @@ def test_peer_that_orders_and_does_not_read_makes_nothing_grow(
     with dealer(endpoint, load_keys(key_file), RCVHWM=1, RCVBUF=1 << 16) as peer:
         session(peer, payload_fd)
         for k in range(600):
-            peer.send_multipart(frames.pack(messages.Order(k, Number(0, 0, k))))
+            peer.send_multipart(frames.pack_frames(messages.MakeFrame(k, Number(0, 0, k))))
         made = []
         for _ in range(3):
             time.sleep(1.0)  # what it would do meanwhile is what this is about
@@ -259,9 +259,9 @@ def test_order_out_of_range_ends_its_own_session_at_most(
 ) -> None:
     with dealer(endpoint, load_keys(key_file)) as peer:
         session(peer, payload_fd)
-        peer.send_multipart(frames.pack(messages.Order(1, Number(0, 0, 10**9))))
-        peer.send_multipart(frames.pack(messages.Order(2, Number(0, 0, 1), b"\xff" * 8)))
-        peer.send_multipart(frames.pack(messages.Order(3, Number(5, 0, 1))))
+        peer.send_multipart(frames.pack_frames(messages.MakeFrame(1, Number(0, 0, 10**9))))
+        peer.send_multipart(frames.pack_frames(messages.MakeFrame(2, Number(0, 0, 1), b"\xff" * 8)))
+        peer.send_multipart(frames.pack_frames(messages.MakeFrame(3, Number(5, 0, 1))))
         answer(peer, messages.Closing)
     still_serves(endpoint)
 
@@ -318,9 +318,9 @@ def test_answers_take_turns_over_the_connections_of_a_session(
     keys = load_keys(key_file)
     with dealer(endpoint, keys) as peer, dealer(endpoint, keys) as second:
         welcome = session(peer, payload_fd)
-        second.send_multipart(frames.pack(messages.Join(welcome.session, welcome.token)))
+        second.send_multipart(frames.pack_frames(messages.Attach(welcome.session, welcome.token)))
         for k in range(100):
-            peer.send_multipart(frames.pack(messages.Order(k, Number(0, 0, k))))
+            peer.send_multipart(frames.pack_frames(messages.MakeFrame(k, Number(0, 0, k))))
             if answer_of_any(peer, second) is second:
                 break
         else:
@@ -334,7 +334,7 @@ def answer_of_any(*peers: zmq.Socket[Any]) -> zmq.Socket[Any]:
         poller.register(peer, zmq.POLLIN)
     while ready := poller.poll(20_000):
         for peer, _ in ready:
-            told = list(frames.unpack(peer.recv_multipart()))
+            told = list(frames.unpack_frames(peer.recv_multipart()))
             if any(isinstance(message, messages.MadeFrame) for message in told):
                 return peer
     raise AssertionError("no batch came")
@@ -347,9 +347,9 @@ def test_connection_that_joins_a_session_of_others_is_refused(
     keys = load_keys(key_file)
     with dealer(endpoint, keys) as peer, dealer(endpoint, keys) as other:
         number = session(peer, payload_fd).session
-        other.send_multipart(frames.pack(messages.Join(number, token)))
+        other.send_multipart(frames.pack_frames(messages.Attach(number, token)))
         assert "session" in answer(other, messages.Closing).why
-        peer.send_multipart(frames.pack(messages.Order(1, Number(0, 0, 1))))
+        peer.send_multipart(frames.pack_frames(messages.MakeFrame(1, Number(0, 0, 1))))
         assert answer(peer, messages.MadeFrame).ticket == 1
 
 
@@ -360,7 +360,9 @@ def test_connections_of_a_session_are_bounded(
     with dealer(endpoint, keys) as peer, dealer(endpoint, keys) as other:
         welcome = session(peer, payload_fd)
         for _ in range(100):
-            other.send_multipart(frames.pack(messages.Join(welcome.session, welcome.token)))
+            other.send_multipart(
+                frames.pack_frames(messages.Attach(welcome.session, welcome.token))
+            )
         assert "too many" in answer(other, messages.Closing).why
 
 

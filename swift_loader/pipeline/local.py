@@ -14,17 +14,13 @@ import signal
 import time
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 import psutil
-from numpy.typing import NDArray
 
 from swift_loader.order.part import Number
+from swift_loader.pipeline.answers import Answer, OrderedSlots
 from swift_loader.pipeline.link import (
     Event,
     Gone,
-    MadeBatch,
-    NoMore,
-    NotMade,
     Refused,
     Running,
     Up,
@@ -34,51 +30,25 @@ from swift_loader.plan import Plan
 from swift_loader.transport.channel import ChannelClosedError
 from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.messages import (
-    Exhausted,
-    Failed,
     Forget,
-    Made,
     Make,
     Message,
     Ready,
     SetPlan,
-    Skipped,
     StartFailed,
 )
-from swift_loader.transport.slots import LeasedSlots, OnMap
+from swift_loader.transport.slots import OnMap
 from swift_loader.transport.table import pack, unpack
 from swift_loader.worker.launch import BATCH_WORKER, LaunchedWorker, Zygote
 from swift_loader.worker.place import Place
 from swift_loader.worker.zygote import STACK_SIGNAL, Exited, Started
 
-__all__ = ["LocalLink", "SlotParcel"]
+__all__ = ["LocalLink"]
 
 _INLINE_INDICES_BYTES = 1 << 14  # longer ones travel in memory of their own: sockets are small
 _STACK_WAIT_S = 1.0
 _STACK_QUIET_S = 0.05
 _SIGNALS = {int(number): number.name for number in signal.Signals}
-
-
-class SlotParcel:
-    """A batch in a slot."""
-
-    __slots__ = ("_made", "_slot", "_slots", "nbytes")
-
-    def __init__(self, slots: LeasedSlots, slot: int, made: Made) -> None:
-        self._slots = slots
-        self._slot = slot
-        self._made = made
-        self.nbytes = made.used_bytes
-
-    def open(self) -> tuple[bytes, NDArray[np.uint8]]:
-        made = self._made
-        base = self._slots.lease(self._slot, made.used_bytes)
-        if made.skeleton_bytes:
-            return base[-made.skeleton_bytes :].tobytes(), base
-        return made.skeleton, base
-
-    def discard(self) -> None:
-        self._slots.give_back(self._slot)
 
 
 class LocalLink:
@@ -100,8 +70,7 @@ class LocalLink:
         self._nb_killed_before = group.nb_killed if group is not None else 0
         self._zygote = zygote
         self._process: LaunchedWorker = zygote.spawn(worker, place, payload_fd, module)
-        self._slots = LeasedSlots(max_kept, on_map)
-        self._slot_of: dict[int, int] = {}  # by ticket
+        self._slots = OrderedSlots(max_kept, on_map)
         self._channel_open = True
         self._over = False
         self._killed_why = ""
@@ -127,8 +96,7 @@ class LocalLink:
         self._post(SetPlan(plan_id, plan))
 
     def make(self, ticket: int, number: Number, indices: bytes) -> None:
-        slot = self._slots.take()
-        self._slot_of[ticket] = slot
+        slot = self._slots.take(ticket)
         if len(indices) <= _INLINE_INDICES_BYTES:
             self._post(Make(ticket, number, slot, indices))
             return
@@ -172,37 +140,14 @@ class LocalLink:
             channel.flush()
 
     def _event(self, message: Message) -> Event:
-        if type(message) is Made:
-            slot = self._slot_of.pop(message.ticket)
-            if message.slot_bytes:
-                self._slots.replace(slot, self._process.channel.take_fd(), message.slot_bytes)
-            parcel = SlotParcel(self._slots, slot, message)
-            return MadeBatch(
-                message.ticket,
-                message.nb_samples,
-                message.times,
-                parcel,
-                message.bad,
-                message.state,
-                message.made_at_s,
-            )
-        match message:
-            case Failed(ticket=ticket, report=fault):
-                self._slots.give_back(self._slot_of.pop(ticket))
-                return NotMade(ticket, fault)
-            case Skipped(ticket=ticket):
-                self._slots.give_back(self._slot_of.pop(ticket))
-                return NotMade(ticket, None)
-            case Exhausted(ticket=ticket):
-                self._slots.give_back(self._slot_of.pop(ticket))
-                return NoMore(ticket)
-            case Ready():
-                return Up(message.nb_samples, message.dataset_name)
-            case StartFailed():
-                self._over = True
-                return Refused(message.report)
-            case _:
-                raise TypeError(f"a worker does not send {type(message).__name__}")
+        if isinstance(message, Answer):
+            return self._slots.event(message, self._process.channel)
+        if isinstance(message, Ready):
+            return Up(message.nb_samples, message.dataset_name)
+        if isinstance(message, StartFailed):
+            self._over = True
+            return Refused(message.report)
+        raise TypeError(f"a worker does not send {type(message).__name__}")
 
     def _receive_from_zygote(self, events: list[Event]) -> None:
         sentinel = self._process.sentinel

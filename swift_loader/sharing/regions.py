@@ -27,11 +27,9 @@ from swift_loader.batch.codec import encode
 from swift_loader.sharing.messages import Region
 from swift_loader.transport.memory import Mapping
 from swift_loader.transport.slots import LeasedSlots
-from swift_loader.transport.written_slots import WrittenSlots
+from swift_loader.transport.written_slots import INLINE_SKELETON_BYTES, WrittenSlots
 
 __all__ = ["OwnSlots", "RegionTable", "SharedBatch", "SharedRegion"]
-
-_INLINE_SKELETON_BYTES = 1 << 12  # a longer one lies in the slot: sockets are small
 
 
 class SharedRegion:
@@ -119,30 +117,24 @@ class OwnSlots:
 
         Raises `BatchError` when something in it can't leave the process.
         """
-        return self._fill(lambda arena: _encode(batch, arena))
+        return self._fill(partial(encode, batch))
 
     def take(self, encoded: tuple[bytes, NDArray[np.uint8]]) -> SharedBatch:
         """A batch as it lies in a slot of the loader's; copied only where it lies in none."""
         skeleton, base = encoded
         region = self._table.find(base) if base.nbytes else None
         if region is None and base.nbytes:
-            return self._fill(lambda arena: (_copy(base, arena), 0, skeleton))
+            return self._fill(lambda arena: _copied(base, skeleton, arena))
         nbytes = len(skeleton)
-        if nbytes <= _INLINE_SKELETON_BYTES or base[-nbytes:].tobytes() != skeleton:
+        if nbytes <= INLINE_SKELETON_BYTES or base[-nbytes:].tobytes() != skeleton:
             return SharedBatch(base, region, base.nbytes, skeleton)
         return SharedBatch(base, region, base.nbytes, b"", nbytes)
 
-    def _fill(self, write: Callable[[Arena], tuple[int, int, bytes]]) -> SharedBatch:
+    def _fill(self, put: Callable[[Arena], bytes]) -> SharedBatch:
         written, leased = self._written, self._leased
         slot = leased.take()
         try:
-            arena = written.arena(slot)
-            while True:
-                try:
-                    used_bytes, skeleton_bytes, skeleton = write(arena)
-                    break
-                except SlotTooSmall as short:
-                    arena = written.grow(slot, short.needed_bytes)
+            used_bytes, skeleton_bytes, skeleton = written.store(slot, written.arena(slot), put)
         except BaseException:
             written.abandon()
             leased.give_back(slot)
@@ -156,23 +148,9 @@ class OwnSlots:
         return SharedBatch(base, region, used_bytes, skeleton, skeleton_bytes)
 
 
-def _encode(batch: Any, arena: Arena) -> tuple[int, int, bytes]:
-    """``(used bytes, skeleton bytes in the slot, skeleton)``."""
-    skeleton = encode(batch, arena)
-    nbytes = len(skeleton)
-    if nbytes <= _INLINE_SKELETON_BYTES:
-        return arena.used_bytes, 0, skeleton
-    home = arena.empty((nbytes,), torch.uint8)
-    if home is None:
-        raise SlotTooSmall(arena.wanted_bytes)
-    home.numpy()[:] = np.frombuffer(skeleton, np.uint8)
-    offset = home.data_ptr() - arena.address
-    return offset + nbytes, nbytes, b""
-
-
-def _copy(base: NDArray[np.uint8], arena: Arena) -> int:
+def _copied(base: NDArray[np.uint8], skeleton: bytes, arena: Arena) -> bytes:
     home = arena.empty((base.nbytes,), torch.uint8)
     if home is None:
         raise SlotTooSmall(arena.wanted_bytes)
     home.numpy()[:] = base
-    return base.nbytes
+    return skeleton

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from swift_loader.batch.arena import Arena
+from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
 from swift_loader.transport.memory import create_region, map_shared, round_up
 
-__all__ = ["WrittenSlots"]
+__all__ = ["INLINE_SKELETON_BYTES", "WrittenSlots"]
+
+INLINE_SKELETON_BYTES = 1 << 14  # a longer one lies in the slot: sockets are small
 
 _SLACK = 8  # a new slot is an eighth larger than needed: variable batches settle soon
 _SMALLEST_BYTES = 1 << 16
@@ -45,6 +49,29 @@ class WrittenSlots:
         arena = self._arenas[slot] = Arena(memoryview(map_shared(fd, nbytes)))
         self._largest_bytes = max(self._largest_bytes, needed_bytes)
         return arena
+
+    def store(
+        self, slot: int, arena: Arena, put: Callable[[Arena], bytes]
+    ) -> tuple[int, int, bytes]:
+        """Put a batch into `arena`, the slot's, or into a larger one that takes its place.
+
+        `put` writes it and returns its skeleton; it is called again where there was no room.
+        Returns ``(used bytes, skeleton bytes in the slot, skeleton)``. Raises what `put` raises,
+        but never `SlotTooSmall`.
+        """
+        while True:
+            try:
+                skeleton = put(arena)
+                if len(skeleton) <= INLINE_SKELETON_BYTES:
+                    return arena.used_bytes, 0, skeleton
+                # Whole pieces, so that the skeleton ends where the used bytes do.
+                home = arena.empty((aligned_bytes(len(skeleton)),), torch.uint8)
+                if home is None:
+                    raise SlotTooSmall(arena.wanted_bytes)
+                home.numpy()[-len(skeleton) :] = np.frombuffer(skeleton, np.uint8)
+                return arena.used_bytes, len(skeleton), b""
+            except SlotTooSmall as short:
+                arena = self.grow(slot, short.needed_bytes)
 
     def written(self, slot: int, used_bytes: int) -> NDArray[np.uint8]:
         """The used bytes of a slot, for who sends them another way than by its region."""

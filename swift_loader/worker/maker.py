@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
-from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
+from swift_loader.batch.arena import Arena
 from swift_loader.batch.codec import encode, encode_bytes
 from swift_loader.batch.collate import collate
 from swift_loader.batch.fetch import Bad, BadSampleError, Fetcher
@@ -26,13 +25,11 @@ from swift_loader.worker.faults import report
 from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
 from swift_loader.worker.recipe import Recipe
 
-__all__ = ["EndOfShard", "Job", "MakeError", "Maker", "make_batch", "store"]
+__all__ = ["EndOfShard", "Job", "MakeError", "Maker", "make_batch"]
 
 #: Fills the slot that its order names. Raises `MakeError`, and `EndOfShard` for a stream; the slot
 #: is unused then.
 Job = Callable[[WrittenSlots], Made]
-
-_INLINE_SKELETON_BYTES = 1 << 14  # a longer one lies in the slot: sockets are small
 
 
 class MakeError(Exception):
@@ -111,7 +108,7 @@ def make_batch(
         collated = time.perf_counter()
         doing = "encoding"
         progress.at_stage(ENCODING)
-        used, in_slot, skeleton = _put_batch(recipe, batch, arena, order.slot, slots)
+        used, in_slot, skeleton = slots.store(order.slot, arena, _put(recipe, batch))
         encoded = time.perf_counter()
     except EndOfShard:
         raise
@@ -138,37 +135,8 @@ def make_batch(
     )
 
 
-def _put_batch(
-    recipe: Recipe, batch: Any, arena: Arena, slot: int, slots: WrittenSlots
-) -> tuple[int, int, bytes]:
-    """Put `batch` into the slot by the codec in use; returns what `store` returns."""
+def _put(recipe: Recipe, batch: Any) -> Callable[[Arena], bytes]:
+    """Puts `batch` into an arena by the codec in use, and returns its skeleton."""
     if recipe.batch_encoder is not None:
-        return store(recipe.batch_encoder(batch), encode_bytes, arena, slot, slots)
-    return store(batch, encode, arena, slot, slots)
-
-
-def store(
-    batch: Any,
-    put: Callable[[Any, Arena], bytes],
-    arena: Arena,
-    slot: int,
-    slots: WrittenSlots,
-) -> tuple[int, int, bytes]:
-    """Put `batch` into `arena`, the slot's, or into a larger one that takes its place.
-
-    Returns ``(used bytes, skeleton bytes in the slot, skeleton)``. Raises what `put` raises, but
-    never `SlotTooSmall`.
-    """
-    while True:
-        try:
-            skeleton = put(batch, arena)
-            if len(skeleton) <= _INLINE_SKELETON_BYTES:
-                return arena.used_bytes, 0, skeleton
-            # Whole pieces, so that the skeleton ends where the used bytes do.
-            home = arena.empty((aligned_bytes(len(skeleton)),), torch.uint8)
-            if home is None:
-                raise SlotTooSmall(arena.wanted_bytes)
-            home.numpy()[-len(skeleton) :] = np.frombuffer(skeleton, np.uint8)
-            return arena.used_bytes, len(skeleton), b""
-        except SlotTooSmall as short:
-            arena = slots.grow(slot, short.needed_bytes)
+        return partial(encode_bytes, recipe.batch_encoder(batch))
+    return partial(encode, batch)

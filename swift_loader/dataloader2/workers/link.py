@@ -9,11 +9,10 @@ from __future__ import annotations
 import socket
 
 from swift_loader.dataloader2.workers.wire import Begin, Connect, Give
-from swift_loader.pipeline.link import Event, MadeBatch, NotMade
-from swift_loader.pipeline.local import LocalLink, SlotParcel
+from swift_loader.pipeline.answers import OrderedSlots
+from swift_loader.pipeline.link import Event
+from swift_loader.pipeline.local import LocalLink
 from swift_loader.transport.channel import Channel, ChannelClosedError
-from swift_loader.transport.messages import Failed, Made, Skipped
-from swift_loader.transport.slots import LeasedSlots
 from swift_loader.transport.table import pack, unpack
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
@@ -36,8 +35,7 @@ class PipeLink(LocalLink):
 
     def give(self, ticket: int, epoch: int, nb_item: int) -> None:
         """See `Port`."""
-        slot = self._slots.take()
-        self._slot_of[ticket] = slot
+        slot = self._slots.take(ticket)
         self._process.channel.post(*pack(Give(ticket, epoch, nb_item, slot)))
 
     def begin(self, begin: Begin) -> None:
@@ -60,13 +58,11 @@ class DispatchPort:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._slots = LeasedSlots(MAX_KEPT_CHUNKS)
-        self._slot_of: dict[int, int] = {}
+        self._slots = OrderedSlots(MAX_KEPT_CHUNKS)
 
     def give(self, ticket: int, epoch: int, nb_item: int) -> None:
         """See `Port`."""
-        slot = self._slots.take()
-        self._slot_of[ticket] = slot
+        slot = self._slots.take(ticket)
         self._channel.post(*pack(Give(ticket, epoch, nb_item, slot)))
 
     def flush(self) -> None:
@@ -75,14 +71,5 @@ class DispatchPort:
 
     def receive(self) -> list[Event]:
         """Wait for answers. Raises `ChannelClosedError` when the dispatching process is gone."""
-        return [self._event(unpack(*frame)) for frame in self._channel.receive(wait=True)]
-
-    def _event(self, message: Made | Failed | Skipped) -> Event:
-        slot = self._slot_of.pop(message.ticket)
-        if isinstance(message, Made):
-            if message.slot_bytes:
-                self._slots.replace(slot, self._channel.take_fd(), message.slot_bytes)
-            parcel = SlotParcel(self._slots, slot, message)
-            return MadeBatch(message.ticket, message.nb_samples, message.times, parcel)
-        self._slots.give_back(slot)
-        return NotMade(message.ticket, message.report if isinstance(message, Failed) else None)
+        channel = self._channel
+        return [self._slots.event(unpack(*frame), channel) for frame in channel.receive(wait=True)]

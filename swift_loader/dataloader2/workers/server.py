@@ -13,6 +13,7 @@ import selectors
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from swift_loader.batch.codec import encode
@@ -23,7 +24,6 @@ from swift_loader.transport.messages import ErrorReport, Failed, Made, Skipped, 
 from swift_loader.transport.table import pack, unpack
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.faults import report
-from swift_loader.worker.maker import store
 from swift_loader.worker.progress import Progress
 
 __all__ = ["DispatcherGone", "EpochOver", "Server"]
@@ -187,7 +187,8 @@ class Server:
     def _send(self, client: _Client, give: Give, items: list[Any], ended: bool) -> None:
         slots = client.slots
         try:
-            made = store((items, ended), encode, slots.arena(give.slot), give.slot, slots)
+            put = partial(encode, (items, ended))
+            made = slots.store(give.slot, slots.arena(give.slot), put)
         except Exception as error:  # noqa: BLE001 it goes to the training loop
             slots.abandon()
             if len(items) > 1:  # one of them is at fault: those before it count

@@ -17,10 +17,9 @@ from swift_loader.errors import (
     ProducerGoneError,
     SharingError,
 )
-from swift_loader.sharing.address import Address
-from swift_loader.sharing.connection import Connection
 from swift_loader.sharing.cut import Cutter
 from swift_loader.sharing.messages import (
+    VERSION,
     Admit,
     Batch,
     Dropped,
@@ -32,7 +31,8 @@ from swift_loader.sharing.messages import (
     Message,
     Position,
 )
-from swift_loader.sharing.producer import VERSION
+from swift_loader.sharing.port import Port
+from swift_loader.sharing.subscription import Subscription
 from swift_loader.transport.channel import ChannelClosedError
 
 __all__ = ["TensorConsumer"]
@@ -116,7 +116,7 @@ class TensorConsumer(Iterator[Any]):
         copy_on_device: bool = True,
     ) -> None:
         _check(batch_size, late, max_kept)
-        self._address = Address(port)
+        self._address = Port(port)
         self._unpack = unpack_fn
         self._batch_size = batch_size
         self._cutter = None if batch_size is None else Cutter(batch_size)
@@ -141,13 +141,13 @@ class TensorConsumer(Iterator[Any]):
     def _connect(self, hello: Join, wait_s: float) -> None:
         channel = self._address.connect(wait_s)
         try:
-            self._connection = Connection(
+            self._subscription = Subscription(
                 channel, hello, self._max_kept, copy_on_device=self._copy_on_device
             )
         except ChannelClosedError:
             channel.close()
             raise ProducerGoneError(f"the producer at {self._address} ends just now") from None
-        self._finalizer = weakref.finalize(self, self._connection.leave)
+        self._finalizer = weakref.finalize(self, self._subscription.leave)
 
     # ---- iterating
 
@@ -227,7 +227,7 @@ class TensorConsumer(Iterator[Any]):
             raise ClosedError("this consumer is closed; build a new one to go on")
         while True:
             try:
-                return self._connection.next_message()
+                return self._subscription.next_message()
             except ChannelClosedError:
                 self._lost()
 
@@ -242,7 +242,7 @@ class TensorConsumer(Iterator[Any]):
                 found = _END
             case Admit():
                 self._identity = message.producer
-                self._connection.report_every = message.report_every
+                self._subscription.report_every = message.report_every
                 if self._position is None:
                     self._begins = message.begins
             case Dropped(reason=reason):
@@ -262,8 +262,8 @@ class TensorConsumer(Iterator[Any]):
             self._check_gap(Position(message.epoch, message.k))
         self._position = Position(message.epoch, message.k + 1)
         self._in_epoch = True
-        batch = self._connection.open(message)
-        self._connection.taken()
+        batch = self._subscription.open(message)
+        self._subscription.taken()
         return batch if self._unpack is None else self._unpack(batch)
 
     def _on_begins(self, begins: EpochBegins) -> Any:
@@ -342,7 +342,7 @@ class TensorConsumer(Iterator[Any]):
 
     def _leave_silently(self) -> None:
         self._finalizer.detach()
-        self._connection.lost()
+        self._subscription.lost()
 
 
 def _check(batch_size: int | None, late: str, max_kept: int) -> None:

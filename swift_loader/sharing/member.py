@@ -25,7 +25,7 @@ from swift_loader.sharing.messages import (
 )
 from swift_loader.sharing.regions import SharedBatch
 from swift_loader.transport.channel import Channel
-from swift_loader.transport.table import pack
+from swift_loader.transport.table import MessageError, pack
 
 __all__ = ["Member"]
 
@@ -84,7 +84,12 @@ class Member:
         self.slack = self.behind + self._max_sent
 
     def took(self, count: int, leases: tuple[int, ...]) -> None:
-        """It has taken `count` batches, and has let go of these leases."""
+        """It has taken `count` batches, and has let go of these leases.
+
+        Raises `MessageError` where it was not sent so many.
+        """
+        if count > self._untaken or not self._leases.keys() >= set(leases):
+            raise MessageError(f"it says that it took {count} batches of {self._untaken}")
         for lease in leases:
             self._leases.pop(lease, None)
         if count:

@@ -15,9 +15,10 @@ import struct
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from swift_loader.transport.table import message
+from swift_loader.transport.table import MessageError, message
 
 __all__ = [
+    "VERSION",
     "Admit",
     "Batch",
     "Dropped",
@@ -33,6 +34,8 @@ __all__ = [
     "Region",
     "Took",
 ]
+
+VERSION = "1"
 
 _BATCH = struct.Struct("<QqqqqI")
 _COUNT = struct.Struct("<I")
@@ -82,6 +85,17 @@ class Join:
     producer: str = ""  # that `position` is about
     position: Position | None = None
     strict: bool = False  # nothing after `position` may be missing, whichever producer it is
+
+    def check(self) -> None:
+        """Raise `MessageError` unless every field is what it is to be."""
+        told = self.version, self.name, self.producer, self.late
+        at = self.position
+        if (
+            not all(type(text) is str for text in told)
+            or self.late not in ("epoch", "now")
+            or not (at is None or (type(at) is Position and _is_count(*at)))
+        ):
+            raise MessageError(f"{self!r:.200} is no way to join")
 
 
 @message
@@ -197,3 +211,8 @@ Message = (
     | Dropped
     | Ended
 )
+
+
+def _is_count(*values: object) -> bool:
+    """Whether these are whole numbers that fit in a message."""
+    return all(type(value) is int and 0 <= value < 1 << 63 for value in values)

@@ -33,7 +33,7 @@ from swift_loader.dataloader2.split import (
     length_over_workers,
     split_for_workers,
 )
-from swift_loader.dataloader2.workers.crew import Crew, CrewPlan
+from swift_loader.dataloader2.workers.pipe_workers import PipeWorkers, PipeWorkersPlan
 from swift_loader.dataloader2.workers.process import DispatcherParts, WorkerParts
 from swift_loader.worker.place import Place
 
@@ -46,12 +46,12 @@ _ResetFn = Callable[[DataPipe, WorkerInfo, SeedGenerator], DataPipe]
 class WorkersPipe(IterDataPipe[Any]):
     """In the training process: stands for the part of the graph that runs in workers."""
 
-    def __init__(self, crew: Crew, length: int | None) -> None:
-        self._crew = crew
+    def __init__(self, workers: PipeWorkers, length: int | None) -> None:
+        self._workers = workers
         self._length = length
 
     def __iter__(self) -> Iterator[Any]:
-        yield from self._crew.items()
+        yield from self._workers.items()
 
     def __len__(self) -> int:
         if self._length is None:
@@ -118,7 +118,7 @@ class MultiProcessingReadingService(RunsItsPipes, ReadingServiceInterface):
         self.worker_init_fn = worker_init_fn
         self.worker_reset_fn = worker_reset_fn
         self.max_worker_restarts = max_worker_restarts
-        self._crew: Crew | None = None
+        self._workers: PipeWorkers | None = None
         self._here: InProcessReadingService | None = None
 
     def initialize(self, datapipe: DataPipe) -> DataPipe:
@@ -132,9 +132,9 @@ class MultiProcessingReadingService(RunsItsPipes, ReadingServiceInterface):
         split = split_for_workers(datapipe)
         if self.num_workers > 1 and split.dispatched is None:
             warn_without_sharding(split.replicated, "worker")
-        self._crew = Crew(self._plan(split))
+        self._workers = PipeWorkers(self._plan(split))
         length = length_over_workers(split, self.num_workers)
-        workers = WorkersPipe(self._crew, length)
+        workers = WorkersPipe(self._workers, length)
         if split.kept is None:
             return self._watch(workers)
         graph = traverse_dps(split.kept)
@@ -142,7 +142,7 @@ class MultiProcessingReadingService(RunsItsPipes, ReadingServiceInterface):
         ((datapipe, _),) = replace_dp(graph, placeholder, workers).values()
         return self._watch(datapipe)
 
-    def _plan(self, split: Split) -> CrewPlan:
+    def _plan(self, split: Split) -> PipeWorkersPlan:
         nb_worker = self.num_workers
         nb_ahead = max(1, self.worker_prefetch_cnt - (-self.main_prefetch_cnt // nb_worker))
         worker_parts = WorkerParts(
@@ -159,7 +159,7 @@ class MultiProcessingReadingService(RunsItsPipes, ReadingServiceInterface):
             seed=0,
             log=None,
         )
-        return CrewPlan(
+        return PipeWorkersPlan(
             nb_worker, nb_ahead, worker_parts, dispatcher_parts, place, self.max_worker_restarts
         )
 
@@ -169,22 +169,22 @@ class MultiProcessingReadingService(RunsItsPipes, ReadingServiceInterface):
         """Let the workers begin the epoch, and apply `iter_reset_fn` there."""
         if self._here is not None:
             return self._here.initialize_iteration(seed_generator, iter_reset_fn)
-        assert self._crew is not None, "initialize comes first"
+        assert self._workers is not None, "initialize comes first"
         for dp in self._pipes:  # a thread of the kept part may still take items of the old epoch
             if callable(getattr(dp, "shutdown", None)):
                 dp.reset()
-        self._crew.begin(seed_generator, iter_reset_fn)
+        self._workers.begin(seed_generator, iter_reset_fn)
         set_datapipes_seed(self._pipes, clone(seed_generator), distributed_shared=False)
         return None
 
     def finalize(self) -> None:
         """End all threads and processes."""
-        crew, self._crew = self.__dict__.get("_crew"), None
-        if crew is not None:
-            crew.interrupt()
+        workers, self._workers = self.__dict__.get("_workers"), None
+        if workers is not None:
+            workers.interrupt()
         super().finalize()
-        if crew is not None:
-            crew.close()
+        if workers is not None:
+            workers.close()
 
     def length_of(self, datapipe: DataPipe) -> int:
         """How many items an epoch over `datapipe` yields. `TypeError` where that is not known."""

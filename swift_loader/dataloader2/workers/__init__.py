@@ -1,10 +1,10 @@
 """A graph of pipes in worker processes: what is said, and who says it.
 
 ```
- training process                                     dispatching process (if the graph has one)
-   WorkersPipe ◀── Crew ── Feed ◀─┐                     Server ── Dealer ── its part of the graph
-                                  │ chunks, slots           │ chunks, slots
-                                  └── worker: Server ── the worker's copy ── Feed ◀┘
+ training process                            dispatching process (if the graph has one)
+   WorkersPipe ◀── PipeWorkers ── Feed ◀─┐             Server ── Dealer ── its part of the graph
+                                         │ chunks, slots   │ chunks, slots
+                                         └── worker: Server ── the worker's copy ── Feed ◀┘
 ```
 
 A `Feed` gives credit (`Give`: up to so many items, into this slot), a `Server` answers each `Give`

@@ -29,7 +29,7 @@ from pathlib import Path
 from swift_loader.errors import ConfigError, ProducerGoneError, SharingError
 from swift_loader.transport.channel import Channel
 
-__all__ = ["Address", "Listener"]
+__all__ = ["Port", "PortOwner"]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _BACKLOG = 128
@@ -37,7 +37,7 @@ _MAX_PATH_BYTES = 100  # of 104 (macOS) or 108 (Linux) that a socket's address h
 _SEND_BYTES = 1 << 20
 
 
-class Address:
+class Port:
     """The place of one producer.
 
     `port` is a number or a name (letters, digits, ``._-``). The directory is ``swift_loader`` in
@@ -112,28 +112,28 @@ class Address:
                     os.unlink(path)
 
 
-class Listener:
+class PortOwner:
     """The producer's end of an address. Closed in every process that the producer forks.
 
     Raises `SharingError` when another producer has the name.
     """
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
+    def __init__(self, port: Port) -> None:
+        self.port = port
         self._pid = os.getpid()
-        self._lock_fd = _claim(address)
+        self._lock_fd = _claim(port)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(address.path)  # of a producer that is dead: the lock is ours
+            os.unlink(port.path)  # of a producer that is dead: the lock is ours
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._sock.bind(address.path)
+            self._sock.bind(port.path)
             self._sock.listen(_BACKLOG)
             self._sock.setblocking(False)
         except OSError:
             self._sock.close()
             os.close(self._lock_fd)
             raise
-        self._inode = os.stat(address.path).st_ino
+        self._inode = os.stat(port.path).st_ino
         _listeners.add(self)
         self._ring()
 
@@ -157,7 +157,7 @@ class Listener:
         """Wake the consumers that wait for this address."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.setblocking(False)
-            for path in self.address.directory.glob(f"{self.address.name}.wait-*"):
+            for path in self.port.directory.glob(f"{self.port.name}.wait-*"):
                 try:
                     sock.sendto(b"up", str(path))
                 except ConnectionRefusedError:  # whoever waited there was killed
@@ -173,8 +173,8 @@ class Listener:
         self._sock.close()
         if self._pid == os.getpid():
             with contextlib.suppress(FileNotFoundError):
-                if os.stat(self.address.path).st_ino == self._inode:
-                    os.unlink(self.address.path)
+                if os.stat(self.port.path).st_ino == self._inode:
+                    os.unlink(self.port.path)
         os.close(self._lock_fd)
         self._lock_fd = -1
 
@@ -197,10 +197,10 @@ def _private_directory() -> Path:
     return path
 
 
-def _claim(address: Address) -> int:
+def _claim(port: Port) -> int:
     """A descriptor whose lock is the ownership of the name."""
     fd = os.open(
-        address.directory / f"{address.name}.lock",
+        port.directory / f"{port.name}.lock",
         os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
         0o600,
     )
@@ -210,7 +210,7 @@ def _claim(address: Address) -> int:
         owner = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
         os.close(fd)
         raise SharingError(
-            f"another producer (process {owner}) serves {address}: give another port, or end it"
+            f"another producer (process {owner}) serves {port}: give another port, or end it"
         ) from None
     os.ftruncate(fd, 0)
     os.write(fd, f"{os.getpid()}\n".encode())
@@ -238,7 +238,7 @@ def same_user(sock: socket.socket) -> bool:
     return _peer(sock)[1] == os.geteuid()
 
 
-_listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
+_listeners: weakref.WeakSet[PortOwner] = weakref.WeakSet()
 
 
 def _close_in_forked_child() -> None:

@@ -15,12 +15,12 @@ from swift_loader.sharing.cut import nb_samples_of
 from swift_loader.sharing.messages import EpochBegins
 from swift_loader.sharing.regions import SharedBatch
 
-__all__ = ["Source"]
+__all__ = ["LoaderEpochs"]
 
 _END = object()
 
 
-class Source:
+class LoaderEpochs:
     """Iterates `loader`; `put` brings a batch into shared memory.
 
     `nb_samples` of an epoch, where the caller knows it; a `SwiftLoader` and a torch `DataLoader`

@@ -33,7 +33,7 @@ from swift_loader.sharing.private import PageTable, PrivateRegion
 from swift_loader.transport.channel import Channel
 from swift_loader.transport.table import pack, unpack
 
-__all__ = ["Connection"]
+__all__ = ["Subscription"]
 
 _NOTHING = np.empty(0, np.uint8)
 _REPORT_S = 1.0
@@ -49,7 +49,7 @@ class _LeaseRef(weakref.ref[Any]):
     """A weak reference to what all tensors over a batch hold. Holds the connection."""
 
     __slots__ = ("connection", "lease")
-    connection: Connection
+    connection: Subscription
     lease: _Lease
 
 
@@ -63,7 +63,7 @@ def _freed(ref: _LeaseRef) -> None:
     ref.connection.freed(ref.lease)
 
 
-class Connection:
+class Subscription:
     """See the module's text. Raises `ChannelClosedError` where the producer is gone."""
 
     def __init__(

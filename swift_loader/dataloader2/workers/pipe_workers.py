@@ -37,14 +37,14 @@ from swift_loader.worker.faults import revive
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
 
-__all__ = ["Crew", "CrewPlan"]
+__all__ = ["PipeWorkers", "PipeWorkersPlan"]
 
 _CLOSE_GRACE_S = 1.0
 _DEATHS_OF_AN_ITEM = 2  # one may be bad luck (the machine's memory), two are the item's doing
 
 
 @dataclass(frozen=True)
-class CrewPlan:
+class PipeWorkersPlan:
     """Which processes, and what they are given (see `workers.process`)."""
 
     nb_worker: int
@@ -55,10 +55,10 @@ class CrewPlan:
     max_restarts: int
 
 
-class Crew:
+class PipeWorkers:
     """Workers by index `0 .. nb_worker - 1`; the dispatching process, if any, comes after them."""
 
-    def __init__(self, plan: CrewPlan) -> None:
+    def __init__(self, plan: PipeWorkersPlan) -> None:
         self._plan = plan
         self._pid = os.getpid()
         self._zygote: Zygote | None = None
@@ -84,7 +84,7 @@ class Crew:
         if plan.dispatcher_parts is not None:
             self._payload_fds.append(_in_shared_memory(pack({"parts": plan.dispatcher_parts})))
         self._zygote = Zygote.acquire()
-        _open_crews.add(self)
+        _open.add(self)
         for worker in range(plan.nb_worker):
             self._links.append(self._launch(worker))
         if plan.dispatcher_parts is not None:
@@ -245,14 +245,14 @@ class Crew:
 
 
 # Closed while the interpreter still works: a loader that a script leaves open is freed too late.
-_open_crews: weakref.WeakSet[Crew] = weakref.WeakSet()
+_open: weakref.WeakSet[PipeWorkers] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    for crew in list(_open_crews):
-        crew.interrupt()
-        crew.close()
+    for workers in list(_open):
+        workers.interrupt()
+        workers.close()
 
 
 def _in_shared_memory(payload: Payload) -> int:

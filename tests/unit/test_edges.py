@@ -1,0 +1,104 @@
+"""What the outer folders use of the floors below them: public names, of these modules only.
+
+A module that is not in `DOORS` is its floor's own business, and may change without a look at
+anybody outside. Whoever needs another one adds it here, knowingly.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import swift_loader
+
+EDGES = ("bench", "dataloader2", "integrations", "rpcdataloader", "sharing")
+
+DOORS = [
+    "errors",
+    "plan",
+    "batch.arena",
+    "batch.codec",
+    "batch.collate",
+    "batch.seeding",
+    "batch.shipping",
+    "order.part",
+    "telemetry.stats",
+    "transport.channel",
+    "transport.memory",
+    "transport.messages",
+    "transport.slots",
+    "transport.table",
+    "transport.written_slots",
+    "worker.cpus",
+    "worker.faults",
+    "worker.launch",
+    "worker.maker",
+    "worker.place",
+    "worker.process",
+    "worker.progress",
+    "worker.recipe",
+    "worker.zygote",
+    "pipeline.link",
+    "pipeline.local",
+    "pipeline.sources",
+    "pipeline.wakeup",
+    "ranks.exchange",
+    "report.terminal",
+    "loader.engine",
+    "loader.epoch",
+    "loader.handing_on",
+    "loader.loader",
+    "remote.address",
+    "remote.binding",
+    "remote.client",
+    "remote.commands",
+    "remote.endpoint",
+    "remote.keys",
+]
+
+ROOT = Path(swift_loader.__file__).parent
+
+
+def _imports(path: Path) -> Iterator[tuple[str, str]]:
+    """``(module, name)`` of every import from this package, the module without ``swift_loader.``."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("swift_loader."):
+            for alias in node.names:
+                yield (node.module or "").removeprefix("swift_loader."), alias.name
+
+
+def _public_names(module: str) -> set[str]:
+    path = ROOT.joinpath(*module.split("."))
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    for node in ast.parse(source.read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return set(ast.literal_eval(node.value))
+    raise AssertionError(f"{module} has no __all__")
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_outer_folders_use_only_public_names_of_listed_modules(edge: str) -> None:
+    found = []
+    for path in sorted((ROOT / edge).rglob("*.py")):
+        for module, name in _imports(path):
+            if module.split(".")[0] == edge:
+                continue
+            where = f"{path.relative_to(ROOT)} uses {module}.{name}"
+            if module not in DOORS:
+                found.append(f"{where}: the module is not in DOORS")
+            elif name not in _public_names(module):
+                found.append(f"{where}: the name is not in its module's __all__")
+    assert not found, "\n".join(found)
+
+
+def test_every_listed_module_is_used_by_some_outer_folder() -> None:
+    used = {
+        module
+        for edge in EDGES
+        for path in (ROOT / edge).rglob("*.py")
+        for module, _ in _imports(path)
+    }
+    assert set(DOORS) <= used, f"take out of DOORS: {sorted(set(DOORS) - used)}"

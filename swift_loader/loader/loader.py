@@ -24,8 +24,10 @@ from swift_loader.loader.given import given_by_name
 from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import Sampled, facts_of, order_of
 from swift_loader.loader.target import Target, checked_device
-from swift_loader.order.order import Order, State, saved_seed
+from swift_loader.order.order import Order
+from swift_loader.order.part import MAX_EPOCH
 from swift_loader.order.sampled import batches_of
+from swift_loader.order.state import State, saved_seed
 from swift_loader.pipeline.sources import Source
 from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
@@ -291,9 +293,9 @@ class SwiftLoader:
         return self._the_order().part(self._epoch).size
 
     def set_epoch(self, epoch: int) -> None:
-        """The next `iter` gives this epoch. Raises `ConfigError` unless it is 0 or more."""
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            refuse("epoch", epoch, "give a whole number, 0 or more")
+        """The next `iter` gives this epoch. Raises `ConfigError` unless it is 0 to 2^62."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
+            refuse("epoch", epoch, f"give a whole number in [0, {MAX_EPOCH}]")
         self._epoch = epoch
 
     # ---- what a script may ask

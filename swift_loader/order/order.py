@@ -7,16 +7,14 @@ numbers are given out, and which shards have ended, is known to the pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from swift_loader.order.part import EpochPart, Number, Taken
+from swift_loader.order.state import State
 from swift_loader.plan import Plan
-from swift_loader.plan import saved_seed as seed_of_plan
 
-__all__ = ["Order", "State", "saved_seed"]
-
-State = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+__all__ = ["Order"]
 
 
 class Order(Protocol):
@@ -53,11 +51,3 @@ class Order(Protocol):
 
     def resumed(self, state: State) -> tuple[Order, int]:
         """The order that goes on where `state` stands, and its epoch. Raises `StateError`."""
-
-
-def saved_seed(state: State) -> int:
-    """The seed of the run that `state` is of. Raises `StateError`."""
-    one = state[0] if isinstance(state, Sequence) and state else state
-    if isinstance(one, Mapping) and (one.get("sampler") is True or one.get("stream") is True):
-        return int(one["seed"])
-    return seed_of_plan(state)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["UNKNOWN", "EpochPart", "Number", "Taken"]
+__all__ = ["MAX_EPOCH", "UNKNOWN", "EpochPart", "Number", "Taken"]
 
+MAX_EPOCH = 2**62  # messages count in 64 bits
 UNKNOWN = 2**62  # the count of a part that nobody can tell before its end
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swift_loader.order.order import Order, State
+from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number, Taken
-from swift_loader.plan import Plan, Resume, capture, resume
+from swift_loader.order.resume import Resume, resume
+from swift_loader.order.state import Saved, State
+from swift_loader.plan import Plan
 
 __all__ = ["PlannedOrder"]
 
@@ -54,7 +56,8 @@ class PlannedOrder:
 
     def capture(self, taken: Taken) -> dict[str, Any]:
         part = taken.part
-        return capture(self.plan_of(part), part.epoch, self.consumer, taken.first, taken.beyond)
+        plan, ahead = self.plan_of(part), tuple(sorted(taken.beyond))
+        return Saved("plan", plan, part.epoch, self.consumer, taken.first, ahead).written()
 
     def resumed(self, state: State) -> tuple[Order, int]:
         rest = resume(state, self.plan, self.consumer)
@@ -67,8 +70,8 @@ class PlannedOrder:
     def state_at(self, epoch: int, first_batch: int) -> dict[str, Any]:
         """The state after all batches before `first_batch` of `epoch`."""
         part = self.part(epoch)
-        ahead = [k for k in part.done if k >= first_batch]
-        return capture(self.plan_of(part), epoch, self.consumer, first_batch, ahead)
+        taken = Taken(replace(part, first=max(first_batch, part.first)))
+        return self.capture(taken)
 
     def size_of(self, epoch: int, first_batch: int) -> tuple[int, int]:
         """``(batches, samples)`` of an epoch from batch `first_batch` on."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from swift_loader.errors import StateError
-from swift_loader.order.order import Order, State
+from swift_loader.order.order import Order
 from swift_loader.order.part import UNKNOWN, EpochPart, Number, Taken
+from swift_loader.order.state import Saved, State, own
 from swift_loader.plan import Plan
 
 __all__ = ["SampledOrder", "batches_of"]
@@ -60,36 +60,13 @@ class SampledOrder:
         return list(np.frombuffer(details, "<i8").tolist())
 
     def capture(self, taken: Taken) -> dict[str, Any]:
-        part = taken.part
-        ended = not taken.left
-        return {
-            "version": 1,
-            "sampler": True,
-            "seed": self.seeds.seed,
-            "consumer": self.consumer,
-            "epoch": part.epoch + ended,
-            "delivered": 0 if ended else taken.first,
-            "ahead": [] if ended else sorted(taken.beyond),
-        }
+        part, ahead = taken.part, tuple(sorted(taken.beyond))
+        saved = Saved("sampler", self.seeds, part.epoch, self.consumer, taken.first, ahead)
+        return saved.written()
 
     def resumed(self, state: State) -> tuple[Order, int]:
-        own: Any = state
-        if isinstance(state, Sequence):
-            own = next((one for one in state if one.get("consumer") == self.consumer), None)
-        if not isinstance(own, Mapping) or own.get("sampler") is not True:
-            raise StateError(
-                "the state is not of a loader with a sampler; give what state_dict() of this "
-                "consumer returned, and build the loader with the same sampler"
-            )
-        if own["version"] != 1 or own["seed"] != self.seeds.seed:
-            raise StateError(
-                f"the state is of another run: version {own['version']}, seed {own['seed']}; this "
-                f"loader has version 1, seed {self.seeds.seed}"
-            )
-        whole = self.part(-1)
-        rest = EpochPart(
-            _PLAN, own["epoch"], whole.count, own["delivered"], frozenset(own["ahead"])
-        )
+        saved = own(state, self.seeds, self.consumer, "sampler", ())
+        rest = replace(self.part(saved.epoch), first=saved.delivered, done=frozenset(saved.ahead))
         return replace(self, rest=rest), rest.epoch
 
 

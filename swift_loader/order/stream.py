@@ -8,14 +8,15 @@ shard again up to where it was.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swift_loader.errors import StateError
-from swift_loader.order.order import Order, State
+from swift_loader.order.order import Order
 from swift_loader.order.part import UNKNOWN, EpochPart, Number, Taken
-from swift_loader.plan import Plan
+from swift_loader.order.state import Saved, State, own, refuse_state
+from swift_loader.plan import JSON, Plan
 
 __all__ = ["StreamOrder"]
 
@@ -57,54 +58,40 @@ class StreamOrder:
 
     def capture(self, taken: Taken) -> dict[str, Any]:
         part = taken.part
-        ended = not taken.left
+        ahead = tuple(sorted(taken.beyond))
         shards = {**self._shards_of(part), **taken.shards}
-        return {
-            "version": 1,
-            "stream": True,
-            **self._setup(),
-            "epoch": part.epoch + ended,
-            "delivered": 0 if ended else taken.first,
-            "ahead": [] if ended else sorted(taken.beyond),
-            "shards": {}
-            if ended
-            else {str(w): base64.b64encode(state).decode() for w, state in shards.items()},
+        more: dict[str, JSON] = {
+            "worker_per_consumer": self.workers,
+            "shards": {str(w): base64.b64encode(state).decode() for w, state in shards.items()},
         }
+        saved = Saved("stream", self.seeds, part.epoch, self.consumer, taken.first, ahead, more)
+        return saved.written()
 
     def resumed(self, state: State) -> tuple[Order, int]:
-        own: Any = state
-        if isinstance(state, Sequence):
-            own = next((one for one in state if one.get("consumer") == self.consumer), None)
-        if not isinstance(own, Mapping) or own.get("stream") is not True:
+        fields = ("worker_per_consumer", "shards")
+        saved = own(state, self.seeds, self.consumer, "stream", fields)
+        workers = saved.more["worker_per_consumer"]
+        if type(workers) is not int or workers != self.workers:
             raise StateError(
-                "the state is not of a loader of a stream; give what state_dict() of this consumer "
-                "returned, and build the loader with the same dataset"
+                f"worker_per_consumer was {workers!r:.100}, is now {self.workers}: the shards of a "
+                "stream belong to workers; give as many, or start afresh without the state"
             )
-        differing = [
-            f"{name} was {own.get(name)!r}, is now {value!r}"
-            for name, value in {"version": 1, **self._setup()}.items()
-            if own.get(name) != value
-        ]
-        if differing:
-            raise StateError(
-                f"{', '.join(differing)}: a stream can be resumed in the same set-up only, since "
-                "its shards belong to workers"
-            )
-        rest = EpochPart(_PLAN, own["epoch"], UNKNOWN, own["delivered"], frozenset(own["ahead"]))
-        saved = {
-            self._first_of(int(worker), rest): base64.b64decode(text)
-            for worker, text in own["shards"].items()
+        ahead = frozenset(saved.ahead)
+        rest = EpochPart(_PLAN, saved.epoch, UNKNOWN, saved.delivered, ahead)
+        shards = {
+            self._first_of(worker, rest): state
+            for worker, state in self._read_shards(saved.more["shards"]).items()
         }
-        return replace(self, rest=rest, saved=saved), rest.epoch
+        return replace(self, rest=rest, saved=shards), rest.epoch
 
-    def _setup(self) -> dict[str, Any]:
-        return {
-            "seed": self.seeds.seed,
-            "batch_size": self.seeds.batch_size,
-            "nb_consumer": self.seeds.nb_consumer,
-            "consumer": self.consumer,
-            "worker_per_consumer": self.workers,
-        }
+    def _read_shards(self, shards: Any) -> dict[int, bytes]:
+        numbers = {str(worker): worker for worker in range(self.workers)}
+        if not isinstance(shards, Mapping) or not shards.keys() <= numbers.keys():
+            raise refuse_state("shards", shards, f"has keys other than {list(numbers)}")
+        try:
+            return {numbers[w]: base64.b64decode(text, validate=True) for w, text in shards.items()}
+        except (TypeError, ValueError) as error:
+            raise refuse_state("shards", shards, f"is not base64 ({error})") from error
 
     def _shards_of(self, part: EpochPart) -> dict[int, bytes]:
         """What was saved of a part that is being resumed, by worker."""

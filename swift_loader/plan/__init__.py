@@ -2,6 +2,5 @@
 
 from .partition import Partition, Span, Tail
 from .plan import JSON, Plan
-from .state import Resume, capture, resume, saved_seed
 
-__all__ = ["JSON", "Partition", "Plan", "Resume", "Span", "Tail", "capture", "resume", "saved_seed"]
+__all__ = ["JSON", "Partition", "Plan", "Span", "Tail"]

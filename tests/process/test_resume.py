@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -114,16 +115,43 @@ def test_state_between_iter_and_the_first_batch_is_that_before(
     assert (before["epoch"], before["delivered"]) == (1, 0)
 
 
-def test_state_at_the_end_of_an_epoch_is_that_of_the_next_beginning() -> None:
-    with loader_of() as loader:
+class Counting(torch.utils.data.IterableDataset[int]):
+    """A stream."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.n))
+
+
+@pytest.mark.parametrize("kind", ["plan", "sampler", "sampler without a length", "stream"])
+def test_last_batch_leaves_nothing_of_its_epoch_and_stop_iteration_begins_the_next(
+    kind: str,
+) -> None:
+    """As with torchdata's `StatefulDataLoader`: the epoch ends with `StopIteration`."""
+
+    def build() -> SwiftLoader:
+        if kind == "stream":
+            return SwiftLoader(Counting, {"n": 10}, batch_size=4, worker_per_consumer=2)
+        orders = {"sampler": range(10), "sampler without a length": Counting(10)}
+        return SwiftLoader(datasets.Indices, {"n": 10}, batch_size=4, sampler=orders.get(kind))
+
+    with build() as loader:
+        whole = [batch.tolist() for batch in loader]
         iterator = iter(loader)
-        take(iterator, STEPS)
-        at_the_last_batch = loader.state_dict()
+        take(iterator, len(whole))
+        last = through_json(loader.state_dict())
         with pytest.raises(StopIteration):
             next(iterator)
-        assert loader.state_dict() == at_the_last_batch
-        assert at_the_last_batch["epoch"] == 1
-        assert at_the_last_batch["delivered"] == 0
+        after = through_json(loader.state_dict())
+    assert (last["epoch"], after["epoch"]) == (1, 2)
+    for state, want in ((last, [[], whole]), (after, [whole, whole])):
+        with build() as loader:
+            loader.load_state_dict(state)
+            assert loader.state_dict() == state
+            assert [[batch.tolist() for batch in loader] for _ in range(2)] == want
+            assert loader.state_dict()["epoch"] == state["epoch"] + 2
 
 
 def test_state_at_a_batch_is_not_told_of_batches_out_of_order() -> None:

@@ -14,7 +14,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from swift_loader.errors import StateError
-from swift_loader.plan import Plan, Resume, capture, resume
+from swift_loader.order.part import EpochPart, Taken
+from swift_loader.order.planned import PlannedOrder
+from swift_loader.order.resume import Resume, resume
+from swift_loader.plan import Plan
 
 TAILS = st.sampled_from(["balanced", "drop", "pad"])
 
@@ -22,6 +25,14 @@ TAILS = st.sampled_from(["balanced", "drop", "pad"])
 def make(n: int = 100, **options: Any) -> Plan:
     defaults = {"batch_size": 4, "nb_consumer": 2, "shuffle": True, "nearby_shuffle": 20, "seed": 1}
     return Plan(n, **(defaults | options))
+
+
+def capture(
+    plan: Plan, epoch: int, consumer: int, delivered: int, ahead: Sequence[int] = ()
+) -> dict[str, Any]:
+    """The state of a consumer that was delivered these batches."""
+    part = EpochPart(0, epoch, plan.nb_batches(consumer), delivered, frozenset(ahead))
+    return PlannedOrder(plan, consumer).capture(Taken(part))
 
 
 def saved(
@@ -70,10 +81,7 @@ def test_same_set_up_goes_on_exactly(plan: Plan, epoch: int, data: st.DataObject
     for consumer in range(plan.nb_consumer):
         resumed = resume(everyone[source], plan, consumer)
         assert resumed == resume(everyone, plan, consumer)
-        if delivered == plan.nb_batches(0):
-            assert resumed == Resume(epoch + 1, plan, 0)
-        else:
-            assert resumed == Resume(epoch, plan, delivered)
+        assert resumed == Resume(epoch, plan, delivered)
 
 
 @given(set_ups(), st.integers(0, 5), st.data())
@@ -97,11 +105,10 @@ def check_rest(state: Any, old: Plan, new: Plan, epoch: int, left: list[int]) ->
         new.tail,
     )
     assert same_deal or len(set(resumed)) == 1
-    if resumed[0].epoch == epoch + 1:
+    assert {each.epoch for each in resumed} == {epoch}
+    if resumed[0] == Resume(epoch, new, new.nb_batches(0)):
         assert len(left) < new.nb_consumer * new.batch_size if new.tail == "drop" else left == []
-        assert resumed[0] == Resume(epoch + 1, new, 0)
         return
-    assert resumed[0].epoch == epoch
     counts = Counter(chain(*(rest(each, c) for c, each in enumerate(resumed))))
     plan = resumed[0].plan
     assert len({each.plan.nb_batches(0) - each.first_batch for each in resumed}) == 1
@@ -168,12 +175,9 @@ def test_consumers_that_went_unequally_far_need_the_states_of_all(
 
     for consumer in range(old.nb_consumer):
         own = resume(shuffled, old, consumer)
-        if done[consumer]:
-            assert own == Resume(4, old, 0)
-        else:
-            mine = seen_of(states[consumer], old, consumer)
-            everything = part(old, 3, consumer, range(nb_batches))
-            assert Counter(rest(own, consumer)) + Counter(mine) == Counter(everything)
+        mine = seen_of(states[consumer], old, consumer)
+        everything = part(old, 3, consumer, range(nb_batches))
+        assert Counter(rest(own, consumer)) + Counter(mine) == Counter(everything)
 
     left = [index for index in order(old, 3) if index not in set(seen)]
     new = data.draw(set_ups(n=old.nb_samples))
@@ -184,18 +188,19 @@ def test_consumers_that_went_unequally_far_need_the_states_of_all(
 
 
 def seen_of(state: dict[str, Any], plan: Plan, consumer: int) -> list[int]:
-    if state["epoch"] == 4:
-        return part(plan, 3, consumer, range(plan.nb_batches(consumer)))
     return part(plan, 3, consumer, [*range(state["delivered"]), *state["ahead"]])
 
 
-def test_end_of_an_epoch_is_the_beginning_of_the_next() -> None:
+def test_nothing_is_left_of_an_epoch_whose_last_batch_was_delivered() -> None:
     plan = make()
     last = plan.nb_batches(0)
-    assert capture(plan, 4, 1, last) == capture(plan, 5, 1, 0)
-    assert capture(plan, 4, 1, 3, range(3, last)) == capture(plan, 5, 1, 0)
+    assert capture(plan, 4, 1, 3, range(3, last)) == capture(plan, 4, 1, last)
+    assert resume(capture(plan, 4, 1, last), plan, 0) == Resume(4, plan, last)
+    other = make(batch_size=5)
+    assert resume(capture(plan, 4, 1, last), other, 0) == Resume(4, other, other.nb_batches(0))
     left = replace(plan, spans=((10, 30),))
-    assert capture(left, 4, 1, left.nb_batches(1)) == capture(plan, 5, 1, 0)
+    end = left.nb_batches(1)
+    assert resume(capture(left, 4, 1, end), plan, 1) == Resume(4, left, end)
 
 
 @pytest.mark.parametrize("plan", [make(0), make(3, tail="drop")])
@@ -238,9 +243,6 @@ def test_another_batch_size_keeps_the_window_of_the_begun_epoch() -> None:
     # Interrupted once more, and started as before: nothing was changed, nothing is refused.
     again = resume(saved(resumed.plan, 0, 0, 2), new, 0)
     assert again == Resume(0, resumed.plan, 2)
-    # The next epoch is an ordinary one of the new set-up.
-    end = resumed.plan.nb_batches(0)
-    assert resume(saved(resumed.plan, 0, 0, end), new, 0) == Resume(1, new, 0)
 
 
 def test_a_window_changed_by_hand_counts_from_the_next_epoch() -> None:
@@ -262,15 +264,15 @@ def test_dropped_samples_are_among_the_rest_and_padded_ones_count_once() -> None
     assert resumed.plan.spans == ((4, 12), (16, 23))
 
 
-def test_nothing_left_leads_to_the_next_epoch() -> None:
+def test_nothing_left_is_an_empty_rest() -> None:
     padding = make(3, nb_consumer=2, batch_size=1, tail="pad")
     states = [saved(padding, 0, 0, 2), saved(padding, 0, 1, 1)]
     # Only the wrapped sample was missing, and consumer 0 has had it.
     new = make(3, nb_consumer=1)
-    assert resume(states, new, 0) == Resume(1, new, 0)
+    assert resume(states, new, 0) == Resume(0, new, 1)
     dropping = make(nb_consumer=1, batch_size=50, tail="drop")
     state = saved(make(nb_consumer=1, batch_size=10), 0, 0, 8)
-    assert resume(state, dropping, 0) == Resume(1, dropping, 0)
+    assert resume(state, dropping, 0) == Resume(0, dropping, 2)
 
 
 @pytest.mark.parametrize(
@@ -341,30 +343,40 @@ def broken_plan(**changes: Any) -> dict[str, Any]:
         (17, "int is not a state"),
         ([17], "int is not a state"),
         ({}, "no valid version"),
-        (broken(version=2), "version 2.*newer.*upgrade"),
+        (broken(version=3), "version 3.*newer.*upgrade"),
         (broken(version=0), "no valid version"),
         (broken(version="1"), "no valid version"),
         (broken(version=True), "no valid version"),
         (broken(epoch=...), "'epoch' is missing"),
-        (broken(epoch=-1), "negative"),
-        (broken(epoch=1.0), "1.0 is not an integer"),
-        (broken(consumer=2), "consumer 2"),
+        (broken(version=1), "version 1.*shuffled in another way"),
+        (broken(epoch=-1), r"epoch=-1 is not an integer in"),
+        (broken(epoch=2**63), "epoch=9223372036854775808"),
+        (broken(colour=1), r"\['colour'\]"),
+        (broken(order=...), "'order' is missing"),
+        (broken(order="sampler"), "of a loader with a sampler of yours"),
+        (broken(order=["plan"]), "nothing that is known"),
+        (broken(epoch=1.0), "epoch=1.0 is not an integer"),
+        (broken(consumer=2), "consumer=2"),
         (broken(delivered=14), "delivered=14"),
         (broken(delivered=-1), "delivered=-1"),
-        (broken(delivered=None), "None is not an integer"),
+        (broken(delivered=None), "delivered=None is not an integer"),
         (broken(ahead=...), "'ahead' is missing"),
         (broken(ahead=3), "malformed"),
         (broken(ahead=[2]), r"ahead=\[2\]"),
         (broken(ahead=[5, 5]), r"ahead=\[5, 5\]"),
         (broken(ahead=[13]), r"ahead=\[13\]"),
         (broken(plan=...), "'plan' is missing"),
-        (broken(plan=[]), "fields of the plan"),
+        (broken(plan=[]), "the fields"),
         (broken(plan=5), "malformed"),
-        (broken_plan(seed=...), r"\['seed'\]"),
-        (broken_plan(colour=1), r"\['colour'\]"),
+        (broken_plan(seed=...), "the fields"),
+        (broken_plan(colour=1), "the fields"),
         (broken_plan(batch_size=0), "batch_size=0"),
         (broken_plan(spans=[[0, 1000]]), "spans"),
-        (broken_plan(spans=7), "spans"),
+        (broken_plan(spans=7), "spans=7 is no list"),
+        (broken_plan(spans=[]), "spans"),
+        (broken_plan(spans={}), "spans"),
+        (broken_plan(spans=[[0, 100]]), "whole epoch"),
+        (broken_plan(spans=[[0, 5], [5, 9]]), "does not ascend"),
     ],
 )
 def test_what_is_not_a_state_is_refused(state: Any, message: str) -> None:
@@ -379,5 +391,3 @@ def test_wrong_use_is_refused() -> None:
         resume(state, plan, 2)
     with pytest.raises(ValueError, match="whole epoch"):
         resume(state, replace(plan, spans=((0, 5),)), 0)
-    with pytest.raises(ValueError, match="delivered"):
-        capture(plan, 0, 0, 99)

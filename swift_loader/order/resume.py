@@ -1,0 +1,173 @@
+"""How a run that follows the plan goes on from what was saved of it. Pure.
+
+With the same number of consumers, batch size and tail rule, the rest of the sequence is exactly
+that of the undisturbed run. With others, what all old consumers together had not got yet is dealt
+out again, exactly once, and epochs after that are ordinary ones.
+
+One state stands for all consumers as long as they made equal steps, as in data-parallel training.
+Where their numbers of delivered batches differ (consumers that don't wait for each other, or
+first-ready delivery), give the list of the states of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+
+from swift_loader.errors import StateError
+from swift_loader.order.state import Saved, State, differing, read
+from swift_loader.plan import Plan, Span
+from swift_loader.plan.partition import complement, joined
+
+__all__ = ["Resume", "resume"]
+
+_AFRESH = "build the loader as it was, or start afresh without the state"
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Where a consumer goes on."""
+
+    epoch: int
+    plan: Plan
+    """The plan of this epoch only; later ones follow the loader's own."""
+    first_batch: int
+    """Number of the first batch that is still to be delivered."""
+    ahead: tuple[int, ...] = ()
+    """Later batches that were delivered already, out of order, ascending; to be left out."""
+
+
+def resume(state: State, plan: Plan, consumer: int) -> Resume:
+    """Where `consumer` of the new set-up `plan` (a whole epoch: no spans) goes on.
+
+    Parameters
+    ----------
+    state:
+        One state, of this consumer or of any other when all made equal steps; or a list with the
+        states of all old consumers, in any order.
+    plan:
+        Number of consumers, batch size and tail rule may differ from the state's. So may the window
+        of a nearby shuffle (its default follows the batch size): the interrupted epoch is finished
+        in the order that it began with, the new window counts from the next epoch.
+    consumer:
+        In ``[0, plan.nb_consumer)``.
+
+    What is dealt out again includes the samples that ``tail="drop"`` would have left out; samples
+    that ``tail="pad"`` would have repeated count once. Where nothing is left, or the new tail rule
+    makes no batch of it, the rest of the epoch is empty.
+
+    Raises
+    ------
+    StateError
+        The state is malformed or newer; the number of samples, the seed, shuffling or its kind
+        (full or nearby) differ; a list is incomplete, or its states contradict each other.
+    """
+    if plan.spans is not None:
+        raise ValueError("resume() needs the plan of a whole epoch")
+    if not 0 <= consumer < plan.nb_consumer:
+        raise IndexError(f"consumer {consumer} is not in [0, {plan.nb_consumer})")
+    saved = read(state, "plan")
+    one = saved[0] if isinstance(state, Mapping) else None
+    if one is not None:
+        everyone = [replace(one, consumer=number) for number in range(one.plan.nb_consumer)]
+    else:
+        everyone = _complete(saved)
+    begun = min(everyone, key=lambda each: (each.epoch, _untouched(each)))
+    _check_same_run(begun.plan, plan)
+    if all(_untouched(each) and each.epoch == begun.epoch for each in everyone):
+        return Resume(begun.epoch, plan, 0)
+    same_deal = _deal(begun.plan) == _deal(plan)
+    stands_for_others = one is not None and not (same_deal and one.consumer == consumer)
+    if stands_for_others and begun.ahead and begun.plan.nb_consumer > 1:
+        raise StateError(
+            f"the saved consumer was given batches {list(begun.ahead)} out of order, so its state"
+            " can't stand for the other consumers; give the list of the states of all"
+        )
+    if same_deal:
+        own = everyone[consumer]
+        if own.epoch > begun.epoch:
+            return Resume(own.epoch, plan, 0)
+        return Resume(own.epoch, own.plan, own.delivered, own.ahead)
+    nothing = Resume(begun.epoch, plan, plan.nb_batches(consumer))
+    most = begun.plan.nb_batches(0)
+    if all(each.epoch > begun.epoch or each.delivered == most for each in everyone):
+        return nothing
+    rest = replace(
+        plan, nearby_shuffle=begun.plan.nearby_shuffle, spans=_left_over(begun, everyone)
+    )
+    return Resume(begun.epoch, rest, 0) if rest.nb_batches(consumer) else nothing
+
+
+def _untouched(saved: Saved) -> bool:
+    """Nothing of the epoch was delivered to this consumer, in this run or one before."""
+    return saved.delivered == 0 and not saved.ahead and saved.plan.spans is None
+
+
+def _deal(plan: Plan) -> tuple[int, int, str]:
+    """What decides who gets what of a given order."""
+    return plan.nb_consumer, plan.batch_size, plan.tail
+
+
+def _check_same_run(old: Plan, new: Plan) -> None:
+    names = ["nb_samples", "seed", "shuffle"]
+    if old.shuffle and new.shuffle and (old.nearby_shuffle == 0) != (new.nearby_shuffle == 0):
+        names.append("nearby_shuffle")
+    differences = differing(old, new, names)
+    if differences:
+        raise StateError(f"the state is of another run: {differences}; {_AFRESH}")
+
+
+def _complete(states: list[Saved]) -> list[Saved]:
+    """The states of all consumers of one run, ordered by consumer; StateError if they are not that.
+
+    All are in the same epoch, or have just ended it.
+    """
+    nb_consumer = states[0].plan.nb_consumer
+    by_consumer = {each.consumer: each for each in states}
+    if len(by_consumer) < len(states):
+        numbers = sorted(each.consumer for each in states)
+        raise StateError(f"the list holds a consumer twice: {numbers}; give each state once")
+    begun = min(states, key=lambda each: (each.epoch, _untouched(each)))
+    for each in states:
+        ended = _untouched(each) and each.epoch == begun.epoch + 1
+        if each.epoch != begun.epoch and not ended:
+            raise StateError(
+                f"consumer {begun.consumer} is in epoch {begun.epoch}, consumer {each.consumer} in"
+                f" epoch {each.epoch}; give states that were saved together"
+            )
+        skipped = {"spans", "nearby_shuffle"} if ended else set()
+        names = [field.name for field in fields(Plan) if field.name not in skipped]
+        differences = differing(begun.plan, each.plan, names)
+        if differences:
+            raise StateError(
+                f"the states of consumers {begun.consumer} and {each.consumer} are of different"
+                f" runs ({differences}); give states that were saved together"
+            )
+    missing = sorted(set(range(nb_consumer)) - set(by_consumer))
+    if missing:
+        raise StateError(
+            f"the list lacks the states of consumers {missing} of {nb_consumer}; give all, or one"
+            " state alone (not in a list) if all consumers made equal steps"
+        )
+    return [by_consumer[number] for number in range(nb_consumer)]
+
+
+def _left_over(begun: Saved, everyone: Iterable[Saved]) -> tuple[Span, ...] | None:
+    """The positions of the epoch of `begun` that nobody got; None if that is the whole epoch."""
+    plan = begun.plan
+    delivered: list[Span] = []
+    for each in everyone:
+        if each.epoch > begun.epoch:
+            batches = [(0, plan.nb_batches(each.consumer))]
+        else:
+            batches = [(0, each.delivered), *((k, k + 1) for k in each.ahead)]
+        for first, last in batches:
+            delivered += plan.partition.segments(each.consumer, first, last)
+    spans = joined(
+        [
+            span
+            for start, stop in complement(len(plan.stream), delivered)
+            for span in plan.stream.positions(start, stop)
+        ]
+    )
+    return None if spans == ((0, plan.nb_samples),) else spans

@@ -7,14 +7,12 @@ kilobytes later costs less than the care taken here.
 
 from __future__ import annotations
 
-import copy
 import struct
 from collections import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +23,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map as registry
 
 from swift_loader.batch.arena import ALIGNMENT_BYTES, Arena
 from swift_loader.batch.mismatch import Mismatch, explain, keys_differ, lengths_differ
+from swift_loader.batch.tree import DATACLASS, MAPPING, NAMED_TUPLE, SEQUENCE, Branch, branch_of
 from swift_loader.errors import BatchError
 
 __all__ = ["collate"]
@@ -178,8 +177,8 @@ class _Collator:
             columns = [[each[key] for each in mappings] for key in keys]
         except (KeyError, TypeError, IndexError) as error:
             raise keys_differ(mappings, error) from error
-        collated = dict(zip(keys, self._fields(columns, lambda n: f"[{keys[n]!r}]"), strict=True))
-        return collated if type(first) is dict else _refilled_mapping(first, collated)
+        collated = self._fields(columns, lambda n: f"[{keys[n]!r}]")
+        return MAPPING.rebuilt(first, collated)
 
     def sequences(self, sequences: Sequence[Sequence[Any]]) -> Any:
         first = sequences[0]
@@ -188,20 +187,15 @@ class _Collator:
         except (ValueError, TypeError) as error:
             raise lengths_differ(sequences, error) from error
         collated = self._fields(columns, lambda n: f"[{n}]")
-        is_plain = isinstance(first, tuple) or type(first) is list
-        return collated if is_plain else _refilled_sequence(first, collated)
+        return collated if isinstance(first, tuple) else SEQUENCE.rebuilt(first, collated)
 
     def named_tuples(self, tuples: Sequence[Any]) -> Any:
         first = tuples[0]
-        return type(first)(*self._attributes(tuples, first._fields))
+        return NAMED_TUPLE.rebuilt(first, self._attributes(tuples, first._fields))
 
     def dataclasses(self, instances: Values) -> Any:
         first = instances[0]
-        names = [field.name for field in fields(first)]
-        collated = copy.copy(first)  # not built anew: `__init__` may check one sample's values
-        for name, value in zip(names, self._attributes(instances, names), strict=True):
-            object.__setattr__(collated, name, value)
-        return collated
+        return DATACLASS.rebuilt(first, self._attributes(instances, DATACLASS.steps(first)))
 
     def _attributes(self, objects: Values, names: Sequence[str]) -> list[Any]:
         try:
@@ -263,16 +257,11 @@ class _Collator:
             return _METHOD_FOR[function](self, values)
         if function is not None:
             return function(values, collate_fn_map=self._registry_with_arena())
-        if isinstance(first, abc.Mapping):
-            return self.mappings(values)
-        if isinstance(first, tuple) and hasattr(first, "_fields"):
-            return self.named_tuples(values)
-        if isinstance(first, abc.Sequence):
-            return self.sequences(values)
         if first is None:
             return self.nothing(values)
-        if is_dataclass(first) and not isinstance(first, type):
-            return self.dataclasses(values)
+        branch = branch_of(first) or (SEQUENCE if isinstance(first, abc.Sequence) else None)
+        if branch is not None:
+            return _METHOD_OF[branch](self, values)
         raise explain(values)
 
     def _registry_with_arena(self) -> dict[Any, Any]:
@@ -288,31 +277,6 @@ class _Collator:
         return {**handed_on, object: bound(_Collator.values)}
 
 
-def _refilled_mapping(first: Any, collated: dict[Any, Any]) -> Any:
-    """`collated` as the mapping type that the samples have, with whatever else `first` holds."""
-    try:
-        if isinstance(first, abc.MutableMapping):
-            mapping = copy.copy(first)
-            mapping.update(collated)
-            return mapping
-        return cast(Any, type(first))(collated)
-    except TypeError:  # no copy, no update, or no such constructor
-        return collated
-
-
-def _refilled_sequence(first: Any, collated: list[Any]) -> Any:
-    """`collated` as the sequence type that the samples have, with whatever else `first` holds."""
-    try:
-        if isinstance(first, abc.MutableSequence):
-            sequence = copy.copy(first)
-            for place, value in enumerate(collated):
-                sequence[place] = value
-            return sequence
-        return cast(Any, type(first))(collated)
-    except TypeError:  # `range`, say
-        return collated
-
-
 #: torch's functions, and what does the same here
 _METHOD_FOR: dict[Any, Callable[[_Collator, Any], Any]] = {
     torch_collate.collate_tensor_fn: _Collator.tensors,
@@ -321,6 +285,12 @@ _METHOD_FOR: dict[Any, Callable[[_Collator, Any], Any]] = {
     torch_collate.collate_float_fn: _Collator.floats,
     torch_collate.collate_int_fn: _Collator.integers,
     torch_collate.collate_str_fn: _Collator.strings,
+}
+_METHOD_OF: dict[Branch, Callable[[_Collator, Any], Any]] = {
+    MAPPING: _Collator.mappings,
+    NAMED_TUPLE: _Collator.named_tuples,
+    SEQUENCE: _Collator.sequences,
+    DATACLASS: _Collator.dataclasses,
 }
 #: the short way for the types that are asked for most, while the registry is as torch made it
 _METHODS: dict[type, Callable[[_Collator, Any], Any]] = {

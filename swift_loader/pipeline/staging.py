@@ -16,7 +16,7 @@ import dataclasses
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from swift_loader.batch.tree import dense_parts, map_leaves, walk
 from swift_loader.errors import ClosedError
 from swift_loader.order.part import EpochPart, Number
 from swift_loader.pipeline.item import Item
@@ -56,28 +57,39 @@ class Staged:
 def move(batch: Any, device: torch.device) -> Any:
     """`batch` with every tensor and numeric array on `device`, arrays as tensors.
 
-    Mappings, sequences, namedtuples and dataclasses keep their type; all else stays as it is.
+    Containers keep their type. An object with a method `to` moves itself; all else stays as it is.
+
+    Raises:
+        BatchError: the batch holds itself.
     """
-    if isinstance(batch, torch.Tensor):
-        # Elsewhere than on CUDA nobody would know when the slot has been read.
-        return batch.to(device, non_blocking=device.type == "cuda")
-    if isinstance(batch, np.ndarray):
-        return batch if batch.dtype.kind not in "biufc" else move(torch.from_numpy(batch), device)
-    if hasattr(batch, "to") and callable(batch.to) and not isinstance(batch, type):
-        return batch.to(device)  # TensorDict and the like know how
-    if isinstance(batch, Mapping):
-        moved = {key: move(value, device) for key, value in batch.items()}
-        return moved if type(batch) is dict else type(batch)(moved)  # type: ignore[call-arg]
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(move(value, device) for value in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)([move(value, device) for value in batch])
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        values = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
-        return dataclasses.replace(
-            batch, **{name: move(value, device) for name, value in values.items()}
-        )
-    return batch
+
+    # Elsewhere than on CUDA nobody would know when the slot has been read.
+    non_blocking = device.type == "cuda"
+
+    def moved(leaf: Any) -> Any:
+        tensor = leaf if isinstance(leaf, torch.Tensor) else _as_tensor(leaf)
+        if tensor is not None:
+            return tensor.to(device, non_blocking=non_blocking)
+        return leaf.to(device) if _moves_itself(leaf) else leaf
+
+    return map_leaves(moved, batch, whole=_moves_itself)
+
+
+def _moves_itself(obj: Any) -> bool:
+    """TensorDict, packed sequences and the like know how."""
+    return callable(getattr(obj, "to", None)) and not isinstance(obj, type)
+
+
+def _as_tensor(leaf: Any) -> torch.Tensor | None:
+    """A numeric array as a tensor over its memory, where torch has its dtype."""
+    if type(leaf) not in (np.ndarray, np.memmap) or leaf.dtype.kind not in "biufc":
+        return None
+    if not leaf.dtype.isnative or any(stride < 0 for stride in leaf.strides):
+        leaf = np.ascontiguousarray(leaf, leaf.dtype.newbyteorder("="))
+    try:
+        return torch.from_numpy(leaf)
+    except TypeError:  # a long double, which torch has not
+        return None
 
 
 def pin_mapping(device: torch.device, mapping: MappedMemory, _fd: int) -> None:
@@ -231,34 +243,10 @@ class Stager:
 
 def _record_stream(batch: Any, stream: torch.cuda.Stream) -> None:
     """The allocator must not hand the memory out before `stream` is done with it."""
-    todo = [batch]
-    seen: set[int] = set()  # objects may refer to each other
-    while todo:
-        part = todo.pop()
-        if isinstance(part, torch.Tensor):
-            for dense in _dense_parts(part):
+    for leaf in walk(batch):
+        if isinstance(leaf, torch.Tensor):
+            for dense in dense_parts(leaf):
                 if dense.is_cuda:
                     dense.record_stream(stream)
-        elif id(part) not in seen:
-            seen.add(id(part))
-            if isinstance(part, Mapping):
-                todo += part.values()
-            elif isinstance(part, (list, tuple)):
-                todo += part
-            elif hasattr(part, "record_stream"):  # a graph of PyTorch Geometric, for one
-                part.record_stream(stream)
-            elif dataclasses.is_dataclass(part) and not isinstance(part, type):
-                todo += (getattr(part, field.name) for field in dataclasses.fields(part))
-            elif callable(getattr(part, "to", None)) and hasattr(part, "__dict__"):
-                todo += vars(part).values()  # a batch of the user's own class
-
-
-def _dense_parts(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    """The tensors that hold a sparse one's memory; a dense one is its own."""
-    if tensor.layout is torch.sparse_coo:
-        return tensor._indices(), tensor._values()
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
-    return (tensor,)
+        elif hasattr(leaf, "record_stream") and not isinstance(leaf, type):
+            leaf.record_stream(stream)  # a graph of PyTorch Geometric, for one

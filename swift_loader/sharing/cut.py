@@ -12,15 +12,16 @@ of the stream have shown; as long as none has, such a list is taken for columns.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
+from swift_loader.batch.tree import SEQUENCE, branch_of, walk
 from swift_loader.errors import BatchError
 
 __all__ = ["Cutter", "Layout", "nb_samples_of"]
@@ -75,11 +76,12 @@ class Cutter:
 def nb_samples_of(batch: Any) -> int:
     """The number of samples of a batch: the first dimension of its first tensor or array.
 
-    Raises `BatchError` when there is none.
+    Where none comes before it, the length of its first list of plain values. Raises `BatchError`
+    when there is neither.
     """
-    for leaf in _leaves(batch):
-        return int(leaf.shape[0])
-    if isinstance(batch, (list, tuple)):
+    for count in _counts(batch):
+        return count
+    if branch_of(batch) is SEQUENCE:
         return len(batch)
     raise BatchError(
         f"a batch of type {type(batch).__name__} holds no tensor or array with a first dimension, "
@@ -95,20 +97,16 @@ class Layout:
 
     def learn(self, batch: Any, count: int, path: Path = ()) -> None:
         """See what a batch of `count` samples shows."""
-        if isinstance(batch, Mapping):
-            for key, value in batch.items():
-                self.learn(value, count, (*path, key))
-        elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-            for field in dataclasses.fields(batch):
-                self.learn(getattr(batch, field.name), count, (*path, field.name))
-        elif isinstance(batch, (list, tuple)):
-            if path not in self._per_sample:
-                shown = _is_per_sample(batch, count)
-                if shown is not None:
-                    self._per_sample[path] = shown
-            if not self.is_per_sample(path):
-                for i, value in enumerate(batch):
-                    self.learn(value, count, (*path, i))
+        branch = branch_of(batch)
+        if branch is None or _is_packed(batch):
+            return
+        if branch is SEQUENCE and path not in self._per_sample:
+            shown = _is_per_sample(batch, count)
+            if shown is not None:
+                self._per_sample[path] = shown
+        if not self.is_per_sample(path):
+            for step in branch.steps(batch):
+                self.learn(branch.part(batch, step), count, (*path, step))
 
     def is_per_sample(self, path: Path) -> bool:
         return self._per_sample.get(path, False)
@@ -117,7 +115,7 @@ class Layout:
         """Samples ``[start, stop)`` of a batch of `count` samples, as views."""
         if start == 0 and stop == count:
             return batch
-        return self._map([batch], [count], lambda values: values[0][start:stop], ())
+        return self._map([batch], [count], lambda values: _cut(values[0], start, stop), ())
 
     def join(self, pieces: Sequence[tuple[Any, int]]) -> Any:
         """One batch of several, each given with its number of samples. Copies."""
@@ -128,78 +126,112 @@ class Layout:
     ) -> Any:
         """Rebuild the nesting that `values` share, with `leaf` of what has one thing a sample."""
         first = values[0]
-        if isinstance(first, (Tensor, np.ndarray)):
-            whole = all(v.ndim and v.shape[0] == n for v, n in zip(values, counts, strict=True))
-            return leaf(values) if whole else first
-        if isinstance(first, Mapping):
-            mapped = {
-                key: self._map([v[key] for v in values], counts, leaf, (*path, key))
-                for key in first
-            }
-            return mapped if type(first) is dict else _alike(first, mapped)
-        if isinstance(first, (list, tuple)):
-            if self.is_per_sample(path):
+        branch = branch_of(first)
+        if branch is None or _is_packed(first):
+            found = [_length(value) for value in values]
+            if found == counts:
                 return leaf(values)
-            columns = zip(*values, strict=True)
-            items = [
-                self._map(list(column), counts, leaf, (*path, i))
-                for i, column in enumerate(columns)
-            ]
-            return first._make(items) if hasattr(first, "_make") else type(first)(items)
-        if dataclasses.is_dataclass(first) and not isinstance(first, type):
-            fields = [f.name for f in dataclasses.fields(first) if f.init]
-            return dataclasses.replace(
-                first,
-                **{
-                    name: self._map([getattr(v, name) for v in values], counts, leaf, (*path, name))
-                    for name in fields
-                },
-            )
-        return first
+            _refuse_what_hides_samples(first, counts[0])
+            return first
+        if branch is SEQUENCE and self.is_per_sample(path):
+            return leaf(values)
+        parts = [
+            self._map([branch.part(v, step) for v in values], counts, leaf, (*path, step))
+            for step in branch.steps(first)
+        ]
+        return branch.rebuilt(first, parts)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    """Tensors and arrays that have a first dimension, in the order in which they lie."""
-    if isinstance(value, (Tensor, np.ndarray)):
-        if value.ndim:
-            yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _leaves(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _leaves(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _leaves(getattr(value, field.name))
+def _is_packed(value: Any) -> bool:
+    return isinstance(value, PackedSequence)
+
+
+def _length(leaf: Any) -> int | None:
+    """How many samples a tensor, an array or a packed sequence has, if it can be."""
+    if isinstance(leaf, Tensor):
+        return leaf.size(0) if leaf.ndim else None
+    if isinstance(leaf, np.ndarray):
+        return len(leaf) if leaf.ndim else None
+    return int(leaf.batch_sizes[0]) if isinstance(leaf, PackedSequence) else None
+
+
+def _counts(value: Any) -> Iterator[int]:
+    """What may be the number of samples: of each tensor, array and list of plain values."""
+    branch = branch_of(value)
+    if branch is None or _is_packed(value):
+        length = _length(value)
+        if length is not None:
+            yield length
+        return
+    parts = branch.parts(value)
+    if parts and branch is SEQUENCE and all(_is_plain(part) for part in parts):
+        yield len(parts)
+    for part in parts:
+        yield from _counts(part)
+
+
+def _is_plain(value: Any) -> bool:
+    return branch_of(value) is None and not isinstance(value, (Tensor, np.ndarray))
+
+
+def _is_per_sample(items: Sequence[Any], count: int) -> bool | None:
+    """Whether a list holds one thing a sample, not columns of all samples; None: it may be both."""
+    if len(items) != count:
+        return False
+    found = [set(_counts(item)) for item in items]
+    return None if any(found) and all(counts <= {count} for counts in found) else True
+
+
+def _refuse_what_hides_samples(leaf: Any, count: int) -> None:
+    if any(inside is not leaf and _length(inside) == count for inside in walk(leaf)):
+        kind = type(leaf)
+        raise BatchError(
+            f"a {kind.__module__}.{kind.__qualname__} holds its samples in a way of its own, so it "
+            "can't be cut: leave out batch_size, or return tensors in dicts, lists or dataclasses"
+        )
+
+
+def _cut(value: Any, start: int, stop: int) -> Any:
+    if isinstance(value, Tensor) and (value.is_nested or value.layout is not torch.strided):
+        return _joined_samples(value, _samples(value)[start:stop])
+    if isinstance(value, PackedSequence):
+        return pack_sequence(unpack_sequence(value)[start:stop], enforce_sorted=False)
+    if isinstance(value, (Tensor, np.ndarray, list, tuple)):
+        return value[start:stop]
+    return type(value)(list(value)[start:stop])
 
 
 def _join(values: list[Any]) -> Any:
     first = values[0]
     if isinstance(first, Tensor):
+        if first.is_nested or first.layout is not torch.strided:
+            return _joined_samples(first, [one for value in values for one in _samples(value)])
         return torch.cat(values)
     if isinstance(first, np.ndarray):
         return np.concatenate(values)
+    if isinstance(first, PackedSequence):
+        parts = [one for value in values for one in unpack_sequence(value)]
+        return pack_sequence(parts, enforce_sorted=False)
     return type(first)(item for value in values for item in value)
 
 
-def _is_per_sample(items: Sequence[Any], count: int) -> bool | None:
-    """Whether a list holds one thing a sample, not columns of all samples; None: it may be both."""
-    if len(items) != count or hasattr(items, "_make"):
-        return False
-    columns = all(
-        isinstance(item, (Tensor, np.ndarray, Mapping, list, tuple))
-        and all(leaf.shape[0] == count for leaf in _leaves(item))
-        and any(True for _ in _leaves(item))
-        for item in items
+def _samples(tensor: Tensor) -> list[Tensor]:
+    """A sparse or nested tensor, sample by sample; of a sparse one each as a batch of one."""
+    if tensor.is_nested:
+        return list(tensor.unbind())
+    coordinate = tensor.to_sparse(layout=torch.sparse_coo)
+    return [coordinate.index_select(0, torch.tensor([n])) for n in range(tensor.shape[0])]
+
+
+def _joined_samples(like: Tensor, samples: list[Tensor]) -> Tensor:
+    if like.is_nested:
+        return torch.nested.as_nested_tensor(samples, layout=like.layout)
+    joined = torch.cat(samples)
+    if like.layout is torch.sparse_coo:
+        return joined
+    if like.layout in (torch.sparse_csr, torch.sparse_csc):
+        return joined.to_sparse(layout=like.layout)
+    raise BatchError(
+        f"a tensor of {like.layout} can't be cut: leave out batch_size, or return sparse_coo or "
+        "sparse_csr tensors"
     )
-    return None if columns else True
-
-
-def _alike(first: Mapping[Any, Any], mapped: dict[Any, Any]) -> Any:
-    """A mapping of the type of `first` where it can be built from a dict."""
-    kind: Any = type(first)
-    try:
-        return kind(mapped)
-    except TypeError:
-        return mapped

@@ -7,12 +7,13 @@ say) must not fill the memory.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["MAX_WAITING_BYTES", "Dealer", "approximate_bytes"]
+from swift_loader.batch.tree import approximate_bytes
+
+__all__ = ["MAX_WAITING_BYTES", "Dealer"]
 
 MAX_WAITING_BYTES = 1 << 30
 
@@ -59,15 +60,3 @@ class Dealer:
                 f"{counts}); the limit is {self._max_waiting_bytes:,}. Put pipes that drop or add "
                 "items before the dispatcher, so that all workers take equally many."
             )
-
-
-def approximate_bytes(item: Any) -> int:
-    """What an item holds in memory, about: exact for tensors, arrays and bytes in containers."""
-    nbytes = getattr(item, "nbytes", None)
-    if isinstance(nbytes, int):
-        return nbytes + 64
-    if isinstance(item, Mapping):
-        return 64 + sum(approximate_bytes(value) for value in item.values())
-    if isinstance(item, (list, tuple)):
-        return 64 + sum(map(approximate_bytes, item))
-    return sys.getsizeof(item)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from swift_loader.batch.arena import Arena
 from swift_loader.batch.codec import encode
-from swift_loader.dataloader2.workers.dealer import Dealer, approximate_bytes
+from swift_loader.batch.tree import approximate_bytes
+from swift_loader.dataloader2.workers.dealer import Dealer
 from swift_loader.dataloader2.workers.feed import Feed
 from swift_loader.pipeline.link import MadeBatch, NotMade
 from swift_loader.transport.messages import StageTimes

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     )
     from swift_loader.loader.loader import SwiftLoader
 
+__version__ = "0.1.0"
+
 __all__ = [
     "SKIP",
     "BatchError",

@@ -10,9 +10,14 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, get_origin
+
+import torch
+from torch.utils.data import DataLoader
 
 from swift_loader.errors import ConfigError, refuse
+from swift_loader.order.part import MAX_EPOCH
+from swift_loader.ranks.agreement import known_rank
 
 __all__ = [
     "MAX_SEED",
@@ -20,22 +25,30 @@ __all__ = [
     "check_codec",
     "check_platform",
     "check_samplers",
+    "check_told_of_ranks",
     "chosen_seed",
     "cpu_lists",
+    "device_name",
+    "epoch_number",
     "error_policy",
+    "factory_or_dataset",
     "flag",
     "function",
+    "is_built",
     "iterable",
     "keyword_arguments",
     "one_of",
     "optional",
     "path",
     "seconds",
+    "seconds_or_0",
     "seed_number",
+    "torch_generator",
     "whole",
 ]
 
 MAX_SEED = 2**63 - 1
+_MAX_WAIT_S = 1e6  # eleven days: what a system call takes is not much more
 
 Check = Callable[[str, Any], Any]
 
@@ -78,6 +91,14 @@ def seed_number(name: str, value: Any) -> int:
     return seed
 
 
+def epoch_number(name: str, value: Any) -> int:
+    """The number of an epoch."""
+    epoch: int = whole(0)(name, value)
+    if epoch > MAX_EPOCH:
+        refuse(name, value, f"give a whole number, at most {MAX_EPOCH}")
+    return epoch
+
+
 def flag(name: str, value: Any) -> bool:
     """True or False."""
     if not isinstance(value, bool):
@@ -100,7 +121,32 @@ def seconds(name: str, value: Any) -> float | None:
     """Seconds above 0; None, for ever, where they are infinite."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         refuse(name, value, "give seconds above 0, or None to wait for ever")
-    return None if math.isinf(value) else float(value)
+    if math.isinf(value):
+        return None
+    if value > _MAX_WAIT_S:
+        refuse(name, value, f"give at most {_MAX_WAIT_S:.0f} seconds, or None to wait for ever")
+    return float(value)
+
+
+def seconds_or_0(name: str, value: Any) -> float | None:
+    """The same, and 0 is for ever, as torch has it."""
+    return None if value == 0 and value is not False else seconds(name, value)
+
+
+def torch_generator(name: str, value: Any) -> Any:
+    """A generator of torch."""
+    if not isinstance(value, torch.Generator):
+        refuse(name, value, "give a torch.Generator, or a seed instead")
+    return value
+
+
+def device_name(name: str, value: Any) -> str:
+    """A device of CUDA, or the empty string for the current one."""
+    if value == "":
+        return ""
+    if not isinstance(value, str) or not value.startswith("cuda"):
+        refuse(name, value, "give the name of a CUDA device, such as 'cuda:0'; '' is the current")
+    return value
 
 
 def function(name: str, value: Any) -> Any:
@@ -108,6 +154,31 @@ def function(name: str, value: Any) -> Any:
     if not callable(value):
         refuse(name, value, "give a callable, or None")
     return value
+
+
+def factory_or_dataset(name: str, value: Any) -> Any:
+    """A class or function that returns a data set, or a data set."""
+    if isinstance(value, DataLoader):
+        refuse(name, value, "it is a DataLoader: give it to SwiftLoader.from_dataloader(...)")
+    if value is None or isinstance(value, (str, bytes)) or not (
+        callable(value) or is_built(value, with_kwargs=False)
+    ):  # fmt: skip
+        refuse(name, value, "give a data set (an object with __getitem__ and __len__, or with "
+               "__iter__), or its class with dataset_kwargs")  # fmt: skip
+    return value
+
+
+def is_built(value: Any, *, with_kwargs: bool) -> bool:
+    """Whether `value` is a data set, and no function that returns one.
+
+    A data set that can be called as well is a data set, unless it is given with `dataset_kwargs`.
+    """
+    if isinstance(value, type) or get_origin(value) is not None:
+        return False
+    read_by = ("__getitem__", "__getitems__", "__iter__")
+    return any(hasattr(type(value), name) for name in read_by) and not (
+        with_kwargs and callable(value)
+    )
 
 
 def iterable(name: str, value: Any) -> Any:
@@ -120,7 +191,8 @@ def iterable(name: str, value: Any) -> Any:
 def keyword_arguments(name: str, value: Any) -> dict[str, Any]:
     """Arguments by name; None: none."""
     if value is not None and not isinstance(value, Mapping):
-        refuse(name, value, "give a dict of keyword arguments, or None")
+        hint = f"; the batch size goes by name: batch_size={value}" if type(value) is int else ""
+        refuse(name, value, f"give a dict of keyword arguments, or None{hint}")
     return dict(value or {})
 
 
@@ -187,6 +259,19 @@ def check_samplers(sampler: object, batch_sampler: object, shuffle: bool, batch_
             refuse("shuffle", shuffle, f"{option} says the order; leave shuffle out")
     if batch_sampler is not None and (sampler is not None or batch_size != 1):
         refuse("batch_sampler", batch_sampler, "it says sampler and batch_size; leave them out")
+
+
+def check_told_of_ranks(told: bool) -> None:
+    """One of several ranks must say so, or each would get every sample. Raises `ConfigError`."""
+    known = known_rank()
+    if told or known is None or known[1] == 1:
+        return
+    rank, nb_ranks = known
+    raise ConfigError(
+        f"nb_consumer is not given, and this process is rank {rank} of {nb_ranks} (by "
+        f"torch.distributed, or by RANK and WORLD_SIZE in the environment): each rank would get "
+        f"every sample. Give nb_consumer={nb_ranks}, or nb_consumer=1 where that is what you want"
+    )
 
 
 def chosen_seed(option: int | None) -> int | None:

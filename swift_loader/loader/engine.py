@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from swift_loader.batch.shipping import Payload
+from swift_loader.batch.shipping import Payload, unpack
 from swift_loader.errors import ClosedError
 from swift_loader.loader.options import Config
 from swift_loader.loader.target import Target
@@ -22,9 +22,10 @@ from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark
 from swift_loader.telemetry.trace import TraceWriter, open_trace
-from swift_loader.transport.memory import create_region, map_shared
+from swift_loader.transport.memory import create_region, map_private, map_shared
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
+from swift_loader.worker.recipe import Recipe
 
 __all__ = ["Engine", "ship"]
 
@@ -33,7 +34,7 @@ class Engine:
     """Made with the loader, so that torch is imported for the workers while the script goes on."""
 
     def __init__(self, config: Config, payload: Payload) -> None:
-        self._config = config
+        self._config = config.without_dataset()
         self.payload_fd = ship(payload)
         self._pid = os.getpid()
         self._closed = False
@@ -48,6 +49,16 @@ class Engine:
     @property
     def started(self) -> bool:
         return self._pipeline is not None
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def recipe(self) -> Recipe:
+        """The user's things as a worker gets them, arrays as views over the shared memory."""
+        self.check_open()
+        size = os.fstat(self.payload_fd).st_size
+        return Recipe(**unpack(memoryview(map_private(self.payload_fd, size))))
 
     @property
     def pipeline(self) -> Pipeline:

@@ -43,7 +43,12 @@ def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
     Raises `ConfigError` for anything that is no `DataLoader`.
     """
     if not isinstance(dataloader, DataLoader):
-        refuse("torch_dataloader", dataloader, "give a torch.utils.data.DataLoader")
+        refuse(
+            "torch_dataloader",
+            dataloader,
+            "give a torch.utils.data.DataLoader" + _unwrap(dataloader),
+        )
+    _check_iterates_plainly(dataloader)
     options: dict[str, Any] = {
         "worker_per_consumer": max(1, dataloader.num_workers),
         "worker_init_fn": dataloader.worker_init_fn,
@@ -60,6 +65,28 @@ def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
         options["collate_fn"] = partial(_single, dataloader.collate_fn)
     # torch wraps data pipes for its own pickling.
     return getattr(dataloader.dataset, "_datapipe", dataloader.dataset), options
+
+
+def _unwrap(dataloader: object) -> str:
+    """What to do with a loader that a framework has wrapped."""
+    if not type(dataloader).__module__.startswith("lightning"):
+        return ""
+    return (
+        ". It is wrapped by Fabric: give the loader that was given to fabric.setup_dataloaders, "
+        "with nb_consumer=fabric.world_size, and call start(fabric.global_rank, fabric.device)"
+    )
+
+
+def _check_iterates_plainly(dataloader: DataLoader[Any]) -> None:
+    """A subclass that makes or changes batches in ways of its own would lose them here."""
+    kind = type(dataloader)
+    if kind.__module__.startswith("torchdata.stateful_dataloader"):
+        return  # it yields what torch's does
+    for name in ("__iter__", "_get_iterator"):
+        if getattr(kind, name) is not getattr(DataLoader, name):
+            refuse("torch_dataloader", dataloader, f"{kind.__qualname__} iterates in its own way "
+                   f"({name}), which would be lost: give the plain DataLoader inside it, or build "
+                   "SwiftLoader(dataset, ...) and do in the loop what it does")  # fmt: skip
 
 
 def _order(dataloader: DataLoader[Any]) -> dict[str, Any]:

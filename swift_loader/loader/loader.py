@@ -13,36 +13,38 @@ from typing import Any, Literal
 import torch
 
 from swift_loader.batch.fetch import OnError
-from swift_loader.batch.shipping import pack, unpack
+from swift_loader.batch.shipping import pack
 from swift_loader.containers.shared_list import shipping_shared_lists
 from swift_loader.errors import ClosedError, refuse
-from swift_loader.loader.checks import chosen_seed, function, optional
+from swift_loader.loader.checks import chosen_seed, epoch_number, function, optional
+from swift_loader.loader.copying import packed, rebuilt, shown
 from swift_loader.loader.engine import Engine
 from swift_loader.loader.epoch import EpochIterator, Standing
 from swift_loader.loader.from_torch import dataset_and_options
 from swift_loader.loader.given import given_by_name
+from swift_loader.loader.names import by_own_names
 from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import Sampled, facts_of, order_of
-from swift_loader.loader.target import Target, checked_device
+from swift_loader.loader.target import Target
+from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.order.order import Order
-from swift_loader.order.part import MAX_EPOCH
 from swift_loader.order.sampled import batches_of
 from swift_loader.order.state import State, saved_seed
 from swift_loader.pipeline.sources import Source
 from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.telemetry.stats import LoaderStats
-from swift_loader.transport.memory import map_private
 from swift_loader.transport.slots import OnMap
-from swift_loader.worker.recipe import Recipe, given
+from swift_loader.worker.recipe import Recipe, length_of_stream
 from swift_loader.worker.trial import count_samples, try_one_batch
 
 __all__ = ["SwiftLoader"]
 
+_LARGE = ("dataset_class", "dataset", "dataset_kwargs")
 FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumers would disagree
 
 
-class SwiftLoader:
+class SwiftLoader(TorchAttributes):
     """Batches of a data set for the GPUs of a run, one consumer a GPU.
 
     Each training process builds a loader with the same arguments, calls
@@ -65,7 +67,7 @@ class SwiftLoader:
     @given_by_name
     def __init__(
         self,
-        dataset_class: Callable[..., Any],
+        dataset_class: Callable[..., Any] | Any = None,
         dataset_kwargs: Mapping[str, Any] | None = None,
         batch_size: int = 1,
         nb_consumer: int = 1,
@@ -105,11 +107,21 @@ class SwiftLoader:
         remote_key: str | os.PathLike[str] | None = None,
         remote_timeout: float = 30.0,
         equal_steps: bool = False,
+        # Torch's names, with torch's meaning.
+        dataset: Any = None,
+        num_workers: int | None = None,
+        drop_last: bool | None = None,
+        prefetch_factor: int | None = None,
+        generator: torch.Generator | None = None,
+        pin_memory: bool = False,
+        pin_memory_device: str = "",
+        persistent_workers: bool | None = None,
     ) -> None:
         """Only a signature: see `given_by_name`, which calls `_set_up`."""
 
     def _set_up(self, given: dict[str, Any]) -> None:
         config = Config.of(given)
+        self._given = {name: value for name, value in given.items() if name not in _LARGE}
         self._sampled: Sampled | None = None
         if config.sampler is not None or config.batch_sampler is not None:
             self._sampled = batches_of(
@@ -119,14 +131,15 @@ class SwiftLoader:
         # Kept open for workers that are still to start: nobody else may have these lists by then.
         with shipping_shared_lists(by_value=bool(config.sources)) as self._shared_lists:
             payload = pack({about.name: getattr(config, about.name) for about in fields(Recipe)})
-        self._config = config = config.without_dataset()
         self._engine = Engine(config, payload)
+        self._dataset = Dataset(config, self._engine.recipe)
+        self._config = config = config.without_dataset()
         # Closes at the interpreter's end too, and must hold nothing that holds the loader.
         self._finalizer = weakref.finalize(self, self._engine.close)
         self._nb_samples: int | None = None  # of a stream, and as long as it is not known
         self._length_is_known = False
         if config.validate:
-            recipe = self._unpacked_recipe()
+            recipe = self._engine.recipe()
             self._learn_length(try_one_batch(recipe, config.batch_size, config.batch_decoder))
         self._equal_steps: EqualSteps | None = None
         self._hand_on: OnMap | None = None  # set by `swift_loader.loader.handing_on`
@@ -143,7 +156,11 @@ class SwiftLoader:
 
         The other arguments are those of the class, from `batch_size` on.
         """
-        return cls(given, {"dataset": dataset}, *args, **kwargs)
+        if isinstance(dataset, type):
+            refuse(
+                "dataset", dataset, "it is a class: SwiftLoader(...) takes it, with its arguments"
+            )
+        return cls(dataset, None, *args, **kwargs)
 
     @classmethod
     def from_dataloader(cls, torch_dataloader: Any, **options: Any) -> SwiftLoader:
@@ -156,13 +173,34 @@ class SwiftLoader:
         Raises `ConfigError` for anything that is no `DataLoader`.
         """
         dataset, found = dataset_and_options(torch_dataloader)
-        return cls.from_dataset(dataset, **{**found, **options})
+        own = set(by_own_names(options))
+        others = {name: value for name, value in found.items() if name not in own}
+        return cls(dataset, **others, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled or copied, a loader is one with the same arguments that is not started."""
+        recipe = self._engine.recipe()
+        names = {"dataset_class", "dataset_kwargs", *self._given}
+        parts = {name: value for name, value in vars(recipe).items() if name in names}
+        given = {name: value for name, value in self._given.items() if name not in parts}
+        return rebuilt, (type(self), given, packed(parts))
+
+    def __repr__(self) -> str:
+        state = (
+            "closed"
+            if self._engine.closed
+            else "started"
+            if self._engine.started
+            else "not started"
+        )
+        given = "".join(f", {name}={shown(value)}" for name, value in self._given.items())
+        return f"<SwiftLoader({self._dataset.name}{given}), {state}>"
 
     # ---- the life of a loader
 
     def start(
         self,
-        consumer_index: int,
+        consumer_index: int | None = None,
         device: torch.device | str | None = None,
         to_device: Callable[[Any, torch.device], Any] | None = None,
     ) -> None:
@@ -171,7 +209,9 @@ class SwiftLoader:
         Parameters
         ----------
         consumer_index:
-            Which consumer this process is, in ``[0, nb_consumer)``: its rank.
+            Which consumer this process is, in ``[0, nb_consumer)``: its rank. Not needed with one
+            consumer, or where `torch.distributed` (or what `torchrun` sets in the environment)
+            tells the rank and there are as many ranks as consumers.
         device:
             Where batches are moved ahead of the loop. None or the CPU: they stay where they are,
             in shared memory.
@@ -193,13 +233,11 @@ class SwiftLoader:
         engine.check_open()
         if engine.started:
             raise ClosedError("start() was called before; one loader is one consumer")
-        self._check_consumer_index(consumer_index)
+        consumer_index = self._checked_index(consumer_index)
         optional(function)("to_device", to_device)
         if self._config.equal_steps:
             check_ranks(self._config.nb_consumer)
-        target = Target(
-            checked_device(device), to_device, self._config.batch_decoder, self._hand_on
-        )
+        target = Target.of(self._config, device, to_device, self._hand_on)
         self._consumer = consumer_index
         collective = is_collective(self._config.nb_consumer)
         if self._seed is None:
@@ -252,13 +290,7 @@ class SwiftLoader:
         engine = self._engine
         engine.check_open()
         if not engine.started:
-            index = own_index(self._config.nb_consumer)
-            if index is None:
-                raise ClosedError(
-                    f"call start(consumer_index, device) before iterating: there are "
-                    f"{self._config.nb_consumer} consumers, and this process must say which it is"
-                )
-            self.start(index)
+            self.start()
         assert engine.meter is not None
         if self._standing is not None:
             self._standing.overtaken = True
@@ -286,17 +318,19 @@ class SwiftLoader:
         """The exact number of batches that this consumer yields in the epoch at hand.
 
         That is the one being iterated, else the next one; after a resume in mid-epoch, what is
-        left of it.
+        left of it. Of a stream it is what torch says: ``len(dataset) / batch_size``, rounded up.
+
+        Raises `TypeError` for a stream without a length, and for such a sampler.
         """
+        if self.nb_samples is None:
+            return -(-length_of_stream(self.dataset) // self._config.batch_size)
         if self._standing is not None and self._standing.alive:
             return self._standing.taken.part.size
         return self._the_order().part(self._epoch).size
 
     def set_epoch(self, epoch: int) -> None:
         """The next `iter` gives this epoch. Raises `ConfigError` unless it is 0 to 2^62."""
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
-            refuse("epoch", epoch, f"give a whole number in [0, {MAX_EPOCH}]")
-        self._epoch = epoch
+        self._epoch = epoch_number("epoch", epoch)
 
     # ---- what a script may ask
 
@@ -314,7 +348,7 @@ class SwiftLoader:
     def nb_samples(self) -> int | None:
         """Length of the dataset, None for a stream; builds it where nobody has."""
         if not self._length_is_known:
-            self._learn_length(count_samples(self._unpacked_recipe()))
+            self._learn_length(count_samples(self._engine.recipe()))
         return self._nb_samples
 
     def stats(self) -> LoaderStats:
@@ -396,14 +430,19 @@ class SwiftLoader:
             pipeline.set_plan(plan_id, plan)
         pipeline.prefetch(order.part(self._epoch), order)
 
-    def _unpacked_recipe(self) -> Recipe:
-        size = os.fstat(self._engine.payload_fd).st_size
-        return Recipe(**unpack(memoryview(map_private(self._engine.payload_fd, size))))
-
-    def _check_consumer_index(self, index: int) -> None:
+    def _checked_index(self, index: int | None) -> int:
         count = self._config.nb_consumer
+        if index is None:
+            index = own_index(count)
+        if index is None:
+            raise ClosedError(
+                f"call start(consumer_index, device) before iterating: there are {count} consumers "
+                f"(nb_consumer), and this process must say which it is"
+            )
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
-            refuse("consumer_index", index, f"give a whole number in [0, {count}): the rank")
+            refuse("consumer_index", index, f"give a whole number in [0, {count}): the rank, out "
+                   f"of the {count} that nb_consumer={count} says")  # fmt: skip
+        return index
 
 
 if SwiftLoader.__doc__ is not None:  # `python -OO` drops it

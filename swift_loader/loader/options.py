@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
+import torch
+
 from swift_loader.batch.fetch import OnError
 from swift_loader.errors import refuse
 from swift_loader.loader.checks import (
@@ -23,37 +25,43 @@ from swift_loader.loader.checks import (
     check_codec,
     check_platform,
     check_samplers,
+    check_told_of_ranks,
     cpu_lists,
+    device_name,
     error_policy,
+    factory_or_dataset,
     flag,
     function,
+    is_built,
     iterable,
     keyword_arguments,
     one_of,
     optional,
     path,
     seconds,
+    seconds_or_0,
     seed_number,
+    torch_generator,
     whole,
 )
+from swift_loader.loader.names import by_own_names
 from swift_loader.pipeline.sources import Source, sources_of
 from swift_loader.telemetry.log import LogConfig, log_config
 from swift_loader.worker.cpus import available_cpus
+from swift_loader.worker.recipe import given as given_dataset
 
-__all__ = ["ALIASES", "Config", "Definition", "definitions", "parameters_text"]
+__all__ = ["Config", "Definition", "definitions", "parameters_text"]
 
 T = TypeVar("T")
 _A_DAY_S = 86400.0
 _LEAST_QUEUE = 10
-# Other names of an option.
-ALIASES = {"seed_number": "seed", "seed_numer": "seed"}
-
 DATA = "data"
 WHO = "who"
 ORDER = "order"
 BOUNDS = "bounds"
 FAULTS = "when things go wrong"
 SEEING = "seeing"
+TORCH = "as torch's `DataLoader` has them"
 
 
 @dataclass(frozen=True)
@@ -87,11 +95,12 @@ class Config:
     # fmt: off
     # ---- data
     dataset_class: Callable[..., Any] | None = option(
-        MISSING, function, DATA,
-        "any callable that returns a data set with `__getitem__` and `__len__`, or a stream (with "
-        "`__iter__`): of that, each item comes once over all consumers and workers. Called in "
-        "every worker. `__getitems__` is used where the data set has one",
-        given="Callable[..., Any]", shown="required",
+        None, factory_or_dataset, DATA,
+        "a class, or any callable, that returns a data set with `__getitem__` and `__len__` "
+        "(`__getitems__` is used where there is one), or a stream (with `__iter__`): of that, each "
+        "item comes once over all consumers and workers. Every worker calls it. Or a data set that "
+        "is built already: it travels to the workers by pickle",
+        given="Callable[..., Any] | Any", shown="required",
     )
     dataset_kwargs: dict[str, Any] = option(
         None, keyword_arguments, DATA,
@@ -164,7 +173,9 @@ class Config:
         "called once in each worker with its number, before it builds its data set",
     )
     # ---- order
-    shuffle: bool = option(False, flag, ORDER, "another order in every epoch")
+    shuffle: bool = option(
+        False, lambda name, value: flag(name, value or False), ORDER, "another order in every epoch"
+    )
     nearby_shuffle: int = option(
         None, optional(whole(0)), ORDER,
         "samples are shuffled within windows of that many, so that reads stay close together; `0`: "
@@ -227,9 +238,10 @@ class Config:
         "the data set is expensive to build",
     )
     timeout: float | None = option(
-        600.0, optional(seconds), FAULTS,
+        600.0, optional(seconds_or_0), FAULTS,
         "seconds without a batch, after which an error names the hung worker, its sample and its "
-        "stack; `None` waits for ever. `start()` waits as long as the data set's constructor takes",
+        "stack; `None` or `0` waits for ever. `start()` waits as long as the data set's "
+        "constructor takes",
     )
     on_timeout: Literal["raise", "restart"] = option(
         "raise", one_of("raise", "restart"), FAULTS,
@@ -268,6 +280,20 @@ class Config:
         "a trace of the stages into this file, for https://ui.perfetto.dev",
         given="str | os.PathLike[str] | None",
     )
+    # ---- as torch's `DataLoader` has them
+    generator: torch.Generator | None = option(
+        None, optional(torch_generator), TORCH, "its initial seed is the `seed`"
+    )
+    pin_memory: bool = option(
+        False, flag, TORCH,
+        "batches that `start()` is to move to no device lie in page-locked memory, where CUDA is",
+    )
+    pin_memory_device: str = option(
+        "", device_name, TORCH, "the device for which it is page-locked"
+    )
+    persistent_workers: bool | None = option(
+        None, optional(flag), TORCH, "without meaning: workers always stay for all epochs"
+    )
     # fmt: on
     # ---- what follows from these
     sources: tuple[Source, ...] = ()  # of workers elsewhere
@@ -278,7 +304,7 @@ class Config:
     def of(cls, given: Mapping[str, Any]) -> Config:
         """Check what was given, by name. Raises `ConfigError`."""
         check_platform()
-        named = _by_own_names(given)
+        named = by_own_names(given)
         values = {}
         for about in _defined():
             name, value = named.get(about.name, (about.name, about.default))
@@ -287,6 +313,18 @@ class Config:
         check_samplers(
             values["sampler"], values["batch_sampler"], values["shuffle"], values["batch_size"]
         )
+        if values["generator"] is not None:
+            if values["seed"] is not None:
+                refuse("generator", "…", "seed is given too: give one of them")
+            values["seed"] = values["generator"].initial_seed() % 2**63
+        kwargs = named.get("dataset_kwargs", ("", None))[1]
+        if is_built(values["dataset_class"], with_kwargs=kwargs is not None):
+            if kwargs is not None:
+                refuse("dataset_kwargs", kwargs, "the data set is built already; leave them out")
+            values["dataset_kwargs"] = {"dataset": values["dataset_class"]}
+            values["dataset_class"] = given_dataset
+        if values["sampler"] is None and values["batch_sampler"] is None:
+            check_told_of_ranks("nb_consumer" in named)
         sources = sources_of(values["remote_workers"], values["remote_key"])
         values["sources"] = tuple(sources)
         nb_remote = sum(source.nb_links for source in sources)
@@ -302,6 +340,8 @@ class Config:
         values["queue_grows"] = values["data_queue_size"] is None
         if values["queue_grows"]:  # a batch to make and one to go on with, for each worker
             values["data_queue_size"] = max(_LEAST_QUEUE, 2 * workers)
+        elif named["data_queue_size"][0] == "prefetch_factor":
+            values["data_queue_size"] *= workers
         if values["max_buffer_size"] is None:
             values["max_buffer_size"] = max(2, values["data_queue_size"] // workers)
         return cls(**values)
@@ -357,21 +397,3 @@ def _code(value: Any) -> str:
 
 def _defined() -> list[Field[Any]]:
     return [about for about in fields(Config) if "check" in about.metadata]
-
-
-def _by_own_names(given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
-    """What was given: by the options' own names, the name that was used and the value.
-
-    Raises `ConfigError` for an option that is given twice, with two values.
-    """
-    named: dict[str, tuple[str, Any]] = {}
-    for name, value in given.items():
-        own = ALIASES.get(name, name)
-        other, before = named.get(own, (name, None))
-        if value is None and name in ALIASES:
-            continue
-        if before is not None and value is not None and repr(before) != repr(value):
-            refuse(name, value, f"{other}={before!r} is given too, and is the same option")
-        if before is None:
-            named[own] = name, value
-    return named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -43,6 +44,12 @@ def order_of(
         seed,
         config.tail,
     )
+    if nb_samples and not plan.nb_batches(consumer):
+        warnings.warn(
+            f"{nb_samples} samples for {consumers} consumers make no full batch of "
+            f"{config.batch_size}, and tail='drop' (drop_last) drops the rest: epochs are empty",
+            stacklevel=4,
+        )
     return PlannedOrder(plan, consumer)
 
 

@@ -13,20 +13,42 @@ from numpy.typing import NDArray
 
 from swift_loader.batch.codec import decode_bytes
 from swift_loader.errors import refuse
+from swift_loader.loader.checks import function, optional
+from swift_loader.loader.options import Config
 from swift_loader.pipeline.staging import pin_mapping
 from swift_loader.transport.slots import OnMap
 
-__all__ = ["Target", "checked_device"]
+__all__ = ["Target"]
 
 
 @dataclass(frozen=True)
 class Target:
-    """See the module's text; `hand_on` is told of each slot's region."""
+    """See the module's text.
+
+    `hand_on` is told of each slot's region; `pinned_for` is the device for which it is page-locked.
+    """
 
     device: torch.device | None = None
     to_device: Callable[[Any, torch.device], Any] | None = None
     decoder: Callable[[bytes], Any] | None = None
     hand_on: OnMap | None = None
+    pinned_for: torch.device | None = None
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        device: torch.device | str | None,
+        to_device: Callable[[Any, torch.device], Any] | None,
+        hand_on: OnMap | None,
+    ) -> Target:
+        """What `start()` was given, and what the options say. Raises `ConfigError`."""
+        optional(function)("to_device", to_device)
+        moved_to = _checked_device(device)
+        pinned_for = moved_to if moved_to is not None and moved_to.type == "cuda" else None
+        if config.pin_memory and pinned_for is None and torch.cuda.is_available():
+            pinned_for = _checked_device(config.pin_memory_device or "cuda")
+        return cls(moved_to, to_device, config.batch_decoder, hand_on, pinned_for)
 
     @property
     def staged(self) -> bool:
@@ -47,16 +69,14 @@ class Target:
         """What is told of every slot's mapping."""
         if self.hand_on is not None:
             return self.hand_on
-        if self.device is not None and self.device.type == "cuda":
-            return partial(pin_mapping, self.device)
-        return None
+        return None if self.pinned_for is None else partial(pin_mapping, self.pinned_for)
 
 
 def _as_they_lie(skeleton: bytes, base: NDArray[np.uint8]) -> Any:
     return skeleton, base
 
 
-def checked_device(device: torch.device | str | None) -> torch.device | None:
+def _checked_device(device: torch.device | str | None) -> torch.device | None:
     """The device of `start()`, with its index. Raises `ConfigError` where there is none such."""
     if device is None:
         return None

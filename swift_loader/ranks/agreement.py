@@ -6,6 +6,7 @@ would otherwise show as samples seen twice, or as an all-reduce that hangs in th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch.distributed
 
 from swift_loader.errors import PlanMismatchError
 
-__all__ = ["agree_on_plan", "agree_on_seed", "is_collective", "own_index"]
+__all__ = ["agree_on_plan", "agree_on_seed", "is_collective", "known_rank", "own_index"]
 
 
 def is_collective(nb_consumer: int) -> bool:
@@ -31,7 +32,22 @@ def own_index(nb_consumer: int) -> int | None:
     """Which consumer this process is, where that needs no telling; None: nobody knows."""
     if nb_consumer == 1:
         return 0
-    return torch.distributed.get_rank() if is_collective(nb_consumer) else None
+    known = known_rank()
+    return known[0] if known is not None and known[1] == nb_consumer else None
+
+
+def known_rank() -> tuple[int, int] | None:
+    """This process's rank and the number of ranks; None where nothing says that there are ranks.
+
+    By `torch.distributed`, or as long as that is not initialised by what `torchrun` has set.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    try:
+        rank, nb_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return None
+    return (rank, nb_ranks) if 0 <= rank < nb_ranks else None
 
 
 def agree_on_seed() -> int:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from torch.utils.data import IterableDataset
 
 from swift_loader.batch.fetch import OnError
+from swift_loader.errors import refuse
 
-__all__ = ["Recipe", "build_dataset", "given"]
+__all__ = ["Recipe", "build_dataset", "given", "length_of_stream"]
+
+_MAX_LENGTH = 2**62
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,37 @@ def build_dataset(recipe: Recipe) -> tuple[Any, int | None]:
     dataset = recipe.dataset_class(**recipe.dataset_kwargs)
     by_index = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
     if by_index and hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset):
-        return dataset, len(dataset)
+        return dataset, _length(dataset)
     if not hasattr(dataset, "__iter__"):
         raise TypeError(
             f"a {type(dataset).__name__} is no dataset: it needs __getitem__ and __len__, or "
             "__iter__ for a stream"
         )
     return dataset, None
+
+
+def length_of_stream(dataset: Any) -> int:
+    """What a stream says that it has, over all workers. Raises `TypeError` if it says nothing."""
+    if not hasattr(dataset, "__len__"):
+        raise TypeError(f"a {type(dataset).__name__} is a stream without __len__, so its loader "
+                        "has none")  # fmt: skip
+    return _length(dataset)
+
+
+def _length(dataset: Any) -> int:
+    """`len(dataset)`. Raises `ConfigError` for what is no length, and what ``__len__`` raises."""
+    try:
+        said = type(dataset).__len__(dataset)
+    except AttributeError:  # an attribute of the object alone
+        said = dataset.__len__()
+    try:
+        length = index(said)
+    except TypeError:
+        length = -1
+    if not 0 <= length <= _MAX_LENGTH:
+        refuse(f"{type(dataset).__name__}.__len__()", said, "give a whole number of samples, in "
+               f"[0, {_MAX_LENGTH}]")  # fmt: skip
+    return length
 
 
 def given(dataset: Any) -> Any:

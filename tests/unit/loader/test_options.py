@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from swift_loader import ConfigError, SwiftLoader
-from swift_loader.loader.options import ALIASES, Config, definitions
+from swift_loader.loader.names import ALIASES
+from swift_loader.loader.options import Config, definitions
 
 ROOT = Path(__file__).parents[3]
 

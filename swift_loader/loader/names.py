@@ -1,0 +1,66 @@
+"""Other names of the options: those of torch's `DataLoader`, and of the original SwiftLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from swift_loader.errors import ConfigError
+from swift_loader.loader.checks import Check, anything, flag, whole
+
+__all__ = ["ALIASES", "Alias", "by_own_names"]
+
+
+@dataclass(frozen=True)
+class Alias:
+    """Another name of the option `own`. None is "not given"; `value` translates the rest."""
+
+    name: str
+    type: str
+    own: str
+    text: str
+    value: Check = anything
+
+
+def _tail(name: str, value: Any) -> str:
+    return "drop" if flag(name, value) else "balanced"
+
+
+ALIASES = {
+    alias.name: alias
+    for alias in (
+        Alias("dataset", "Any", "dataset_class", ""),
+        Alias("num_workers", "int | None", "worker_per_consumer", "torch's default is 0", whole(0)),
+        Alias(
+            "drop_last", "bool | None", "tail", '`True` is `"drop"`, `False` is `"balanced"`', _tail
+        ),
+        Alias(
+            "prefetch_factor", "int | None", "data_queue_size", "batches for each worker", whole(1)
+        ),
+        Alias("seed_number", "int | None", "seed", ""),
+        Alias("seed_numer", "int | None", "seed", ""),
+    )
+}
+
+
+def by_own_names(given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """What was given: by the options' own names, the name that was used and the value.
+
+    Raises `ConfigError` for an option that is given by two of its names.
+    """
+    named: dict[str, tuple[str, Any]] = {}
+    for name, value in given.items():
+        own = name
+        if name in ALIASES:
+            if value is None:
+                continue
+            alias = ALIASES[name]
+            own, value = alias.own, alias.value(name, value)
+        if own in named and None not in (value, named[own][1]):
+            raise ConfigError(
+                f"{named[own][0]} and {name} are two names of one option: give one of them"
+            )
+        if own not in named or value is not None:
+            named[own] = name, value
+    return named

@@ -1,0 +1,192 @@
+"""What libraries read of a `torch.utils.data.DataLoader`, under its names."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import BatchSampler, Sampler, default_collate
+
+from swift_loader.loader.options import Config
+from swift_loader.order.planned import PlannedOrder
+from swift_loader.worker.recipe import Recipe, given
+
+if TYPE_CHECKING:
+    from swift_loader.loader.loader import SwiftLoader
+
+__all__ = ["Dataset", "TorchAttributes"]
+
+
+class Dataset:
+    """The data set of a loader, which keeps none: what is large would be in memory twice.
+
+    It is the user's own object as long as the user has it. Otherwise it is built from the recipe,
+    whose arrays are views over the workers' shared memory, when somebody asks.
+    """
+
+    def __init__(self, config: Config, recipe: Callable[[], Recipe]) -> None:
+        self._recipe = recipe
+        self._built: Any = None
+        self._own: Callable[[], Any] = _nothing
+        factory = config.dataset_class
+        self.name = getattr(factory, "__qualname__", None) or type(factory).__qualname__
+        if factory is given:
+            own = config.dataset_kwargs["dataset"]
+            self.name = type(own).__qualname__
+            try:
+                self._own = weakref.ref(own)
+            except TypeError:  # a list, a tuple: nobody can refer to it without keeping it
+                self._own = _nothing
+
+    def get(self) -> Any:
+        """Raises what the data set's constructor raises."""
+        own = self._own()
+        if own is not None:
+            return own
+        if self._built is None:
+            recipe = self._recipe()
+            self._built = recipe.dataset_class(**recipe.dataset_kwargs)
+        return self._built
+
+
+def _nothing() -> None:
+    return None
+
+
+class TorchAttributes:
+    """The attributes of a `DataLoader` that say what it does."""
+
+    _config: Config
+    _dataset: Dataset
+
+    @property
+    def dataset(self) -> Any:
+        """The data set; see `Dataset`: built in this process where that was not done yet."""
+        return self._dataset.get()
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples in a batch, per consumer; None where a batch sampler says it."""
+        return None if self._config.batch_sampler is not None else self._config.batch_size
+
+    @property
+    def sampler(self) -> Any:
+        """The user's; else one that gives the indices of this consumer's epoch at hand."""
+        if self._config.sampler is not None or self._config.batch_sampler is not None:
+            return self._config.sampler
+        return PlanSampler(self)  # type: ignore[arg-type]
+
+    @property
+    def batch_sampler(self) -> Any:
+        """The user's; else one that gives the batches of indices of the epoch at hand."""
+        if self._config.sampler is not None or self._config.batch_sampler is not None:
+            return self._config.batch_sampler
+        return PlanBatchSampler(self)  # type: ignore[arg-type]
+
+    @property
+    def num_workers(self) -> int:
+        """`worker_per_consumer`; with "auto" the most that there may be."""
+        return self._config.worker_per_consumer
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether batches that are not full are left out."""
+        return self._config.tail == "drop"
+
+    @property
+    def collate_fn(self) -> Callable[[list[Any]], Any]:
+        """The user's, or torch's, whose semantics the built-in one has."""
+        return self._config.collate_fn or default_collate
+
+    @property
+    def worker_init_fn(self) -> Callable[[int], None] | None:
+        """The user's."""
+        return self._config.worker_init_fn
+
+    @property
+    def generator(self) -> torch.Generator | None:
+        """The user's."""
+        return self._config.generator
+
+    @property
+    def timeout(self) -> float:
+        """Seconds; 0: none."""
+        return self._config.timeout or 0
+
+    @property
+    def prefetch_factor(self) -> int | None:
+        """Batches made ahead for each worker, None without workers."""
+        workers = self._config.worker_per_consumer
+        return max(1, self._config.data_queue_size // workers) if workers else None
+
+    @property
+    def pin_memory(self) -> bool:
+        """The option."""
+        return self._config.pin_memory
+
+    @property
+    def pin_memory_device(self) -> str:
+        """The option."""
+        return self._config.pin_memory_device
+
+    @property
+    def persistent_workers(self) -> bool:
+        """Whether workers stay for all epochs: where there are any, they do."""
+        return self._config.worker_per_consumer > 0
+
+    @property
+    def multiprocessing_context(self) -> None:
+        """None: workers are not started by `multiprocessing`."""
+        return None
+
+
+class _OfPlan:
+    """This consumer's part of the epoch at hand."""
+
+    def __init__(self, loader: SwiftLoader) -> None:
+        self.loader = loader
+
+    def set_epoch(self, epoch: int) -> None:
+        """The loader's next `iter` gives this epoch."""
+        self.loader.set_epoch(epoch)
+
+    def _batches(self) -> Iterator[list[int]]:
+        order, epoch = self.loader._the_order(), self.loader._epoch
+        if not isinstance(order, PlannedOrder):
+            raise TypeError("a stream has no indices")
+        plan, part = order.plan_of(order.part(epoch)), order.part(epoch)
+        for k in range(part.first, part.count):
+            if k not in part.done:
+                yield plan.batch(epoch, order.consumer, k).tolist()
+
+
+class PlanSampler(_OfPlan, Sampler[int]):
+    """The indices of the epoch's samples, in the order in which they come."""
+
+    def __iter__(self) -> Iterator[int]:
+        for batch in self._batches():
+            yield from batch
+
+    def __len__(self) -> int:
+        order = self.loader._the_order()
+        if not isinstance(order, PlannedOrder):
+            raise TypeError("a stream has no indices")
+        return order.size_of(self.loader._epoch, 0)[1]
+
+
+class PlanBatchSampler(_OfPlan, BatchSampler):
+    """The same in batches."""
+
+    def __init__(self, loader: SwiftLoader) -> None:
+        self.loader = loader
+        self.sampler = PlanSampler(loader)
+        self.batch_size = loader._config.batch_size
+        self.drop_last = loader.drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._batches()
+
+    def __len__(self) -> int:
+        return len(self.loader)

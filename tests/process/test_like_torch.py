@@ -1,0 +1,255 @@
+"""The interface of torch's `DataLoader`: its names, its meaning, its attributes."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
+
+import swift_loader
+from swift_loader import ClosedError, ConfigError, SwiftLoader
+from tests import datasets
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+ROWS = TensorDataset(torch.arange(20))
+
+
+class CallableRows:
+    """A data set that can be called as well."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __call__(self) -> list[int]:
+        raise AssertionError("it is no factory")
+
+
+class Sized(IterableDataset[int]):
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Any:
+        return iter(range(self.length))
+
+
+class WrongLength:
+    def __init__(self, length: Any) -> None:
+        self.length = length
+
+    def __len__(self) -> Any:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Shifting(DataLoader[Any]):
+    """A `DataLoader` that changes its batches."""
+
+    def __iter__(self) -> Any:
+        return ((batch[0] + 1,) for batch in super().__iter__())
+
+
+def batches(loader: Any) -> list[list[int]]:
+    return [(batch[0] if isinstance(batch, (list, tuple)) else batch).tolist() for batch in loader]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"batch_size": 8},
+        {"batch_size": 8, "drop_last": True},
+        {"batch_size": 8, "drop_last": False, "shuffle": None},
+        {"batch_size": 3, "timeout": 0, "pin_memory": False, "persistent_workers": True},
+        {"batch_size": 4, "prefetch_factor": 3, "sampler": range(5, 15)},
+        {"batch_sampler": [[1, 2], [3], [4, 5, 6]]},
+    ],
+    ids=str,
+)
+def test_torchs_arguments_give_torchs_batches(arguments: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own
+        theirs = DataLoader(ROWS, num_workers=1, **arguments)
+    with SwiftLoader(ROWS, num_workers=2, validate=False, **arguments) as ours:
+        assert len(ours) == len(theirs)
+        assert batches(ours) == batches(theirs)
+        for name in ("batch_size", "drop_last", "pin_memory", "worker_init_fn"):
+            assert getattr(ours, name) == getattr(theirs, name), name
+        assert ours.num_workers == 2
+        assert ours.dataset is ROWS
+        assert ours.timeout == (0 if "timeout" in arguments else 600)
+        assert ours.generator is None
+        assert ours.multiprocessing_context is None
+        assert ours.prefetch_factor == arguments.get("prefetch_factor", 5)
+        if "batch_sampler" not in arguments:
+            assert ours.drop_last or list(ours.sampler) == list(theirs.sampler)
+            assert len(ours.sampler) == len(list(ours.sampler))
+
+
+def test_a_data_set_a_class_or_a_keyword() -> None:
+    for loader in (
+        SwiftLoader(ROWS, batch_size=10),
+        SwiftLoader(dataset=ROWS, batch_size=10),
+        SwiftLoader(dataset_class=datasets.Numbers, dataset_kwargs={"n": 20}, batch_size=10),
+        SwiftLoader([torch.tensor([i]) for i in range(20)], batch_size=10),
+        SwiftLoader(Sized(20), batch_size=10),
+        SwiftLoader(CallableRows(), batch_size=3),
+    ):
+        with loader:
+            assert len(loader) == 2
+            assert len(list(loader)) == 2
+            assert len(loader.dataset) in (20, 6)
+
+
+def test_the_data_set_is_not_kept_by_the_loader() -> None:
+    rows = TensorDataset(torch.arange(4))
+    with SwiftLoader(rows, validate=False) as loader:
+        assert loader.dataset is rows
+        del rows
+        gc.collect()
+        assert loader.dataset[3][0] == 3  # a view over what the workers have
+        assert loader.dataset is loader.dataset
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"dataset": ROWS, "num_workers": 2, "worker_per_consumer": 2}, "two names of one option"),
+        ({"dataset": ROWS, "drop_last": True, "tail": "pad"}, "two names of one option"),
+        ({"dataset": ROWS, "dataset_class": ROWS}, "two names of one option"),
+        ({"dataset": ROWS, "seed": 1, "generator": torch.Generator()}, "seed is given too"),
+        ({"dataset": ROWS, "dataset_kwargs": {"n": 4}}, "built already"),
+        ({"dataset": ROWS, "dataset_kwargs": 32}, "batch_size=32"),
+        ({"dataset": ROWS, "num_worker": 2}, "did you mean 'num_workers'"),
+        ({"dataset": ROWS, "timeout": 1e7}, "timeout=10000000.0: give at most"),
+        ({"dataset": ROWS, "timeout": -1}, "timeout=-1"),
+        ({"dataset": ROWS, "num_workers": -1}, "num_workers=-1"),
+        ({"dataset": ROWS, "prefetch_factor": 0, "num_workers": 1}, "prefetch_factor=0"),
+        ({"dataset": ROWS, "pin_memory_device": "tpu"}, "pin_memory_device='tpu'"),
+        ({"dataset": DataLoader(ROWS)}, "from_dataloader"),
+        ({"dataset": "photos"}, "give a data set"),
+        ({"dataset": 3}, "give a data set"),
+        ({}, "give a data set"),
+        ({"dataset": WrongLength("7")}, "WrongLength"),
+        ({"dataset": WrongLength(-1)}, "WrongLength"),
+        ({"dataset": WrongLength(2**70)}, "WrongLength"),
+    ],
+)
+def test_wrong_use_is_answered_with_the_fix(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        SwiftLoader(**arguments)
+
+
+def test_an_epoch_that_is_no_number_is_refused() -> None:
+    with SwiftLoader(ROWS, batch_size=10) as loader:
+        for epoch in (2**70, -1, 1.5, True):
+            with pytest.raises(ConfigError, match="epoch"):
+                loader.set_epoch(epoch)  # type: ignore[arg-type]
+        loader.set_epoch(2**62 - 1)
+        assert len(list(loader)) == 2
+
+
+def test_a_class_is_no_data_set_that_is_built() -> None:
+    with pytest.raises(ConfigError, match="it is a class"):
+        SwiftLoader.from_dataset(datasets.Numbers)
+
+
+def test_a_dataloader_with_an_iteration_of_its_own_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Shifting iterates in its own way"):
+        SwiftLoader.from_dataloader(Shifting(ROWS))
+
+
+def test_from_dataloader_takes_options_by_any_of_their_names() -> None:
+    theirs = DataLoader(ROWS, batch_size=8, num_workers=1, sampler=RandomSampler(ROWS))
+    with SwiftLoader.from_dataloader(theirs, num_workers=2, drop_last=True) as ours:
+        assert ours.num_workers == 2
+        assert ours.drop_last
+        assert len(ours) == 2
+
+
+def test_fewer_samples_than_a_batch_with_drop_last_is_said() -> None:
+    with (
+        pytest.warns(UserWarning, match="epochs are empty"),
+        SwiftLoader(ROWS, batch_size=64, drop_last=True) as loader,
+    ):
+        assert list(loader) == []
+
+
+def test_a_loader_is_copied_and_pickled_as_its_arguments() -> None:
+    with SwiftLoader(ROWS, batch_size=4, num_workers=1, shuffle=True, seed=3) as loader:
+        expected = batches(loader)
+        for again in (copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+            with again:
+                assert "not started" in repr(again)
+                assert batches(again) == expected
+        assert repr(loader) == (
+            "<SwiftLoader(TensorDataset, batch_size=4, shuffle=True, seed=3, num_workers=1), "
+            "started>"
+        )
+    assert "closed" in repr(loader)
+
+
+def test_start_without_an_index() -> None:
+    with SwiftLoader(ROWS, batch_size=10) as loader:
+        loader.start(device="cpu")
+        assert len(list(loader)) == 2
+    with SwiftLoader(ROWS, nb_consumer=2) as loader:
+        with pytest.raises(ConfigError, match="nb_consumer=2"):
+            loader.start(2)
+        with pytest.raises(ClosedError, match="nb_consumer"):
+            loader.start()
+
+
+def test_ranks_without_nb_consumer_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="Give nb_consumer=2"):
+        SwiftLoader(ROWS)
+    with pytest.raises(ConfigError, match="Give nb_consumer=2"):
+        SwiftLoader.from_dataloader(DataLoader(ROWS))
+    with SwiftLoader(ROWS, nb_consumer=1, batch_size=20) as loader:  # taken at its word
+        assert batches(loader) == [list(range(20))]
+    with SwiftLoader(ROWS, nb_consumer=2, batch_size=20) as loader:  # torchrun's rank
+        assert batches(loader) == [list(range(10, 20))]
+
+
+def test_version_is_that_of_the_package() -> None:
+    source = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert 'version = { attr = "swift_loader.__version__" }' in source
+    assert swift_loader.__version__.count(".") == 2
+
+
+def test_a_loader_is_an_argument_of_a_spawned_process(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import torch, torch.multiprocessing as mp\n"
+        "from swift_loader import SwiftLoader\n"
+        "from torch.utils.data import TensorDataset\n"
+        "def work(rank, loader):\n"
+        "    loader.start(rank)\n"
+        "    assert len(loader) == 1, len(loader)\n"
+        "    (batch,), = loader\n"
+        "    assert batch.tolist() == [2 * rank, 2 * rank + 1]\n"
+        "    loader.close()\n"
+        "if __name__ == '__main__':\n"
+        "    with SwiftLoader(TensorDataset(torch.arange(4)), batch_size=2, nb_consumer=2) as it:\n"
+        "        mp.spawn(work, (it,), 2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr

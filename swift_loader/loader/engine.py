@@ -13,9 +13,9 @@ from swift_loader.batch.shipping import Payload, unpack
 from swift_loader.errors import ClosedError
 from swift_loader.loader.options import Config
 from swift_loader.loader.target import Target
-from swift_loader.pipeline.core import Pipeline, PipelineOptions
 from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.local import LocalLink
+from swift_loader.pipeline.shell import Pipeline, PipelineOptions, Threads
 from swift_loader.pipeline.sources import launchers_of
 from swift_loader.pipeline.staging import Stager
 from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
@@ -99,16 +99,13 @@ class Engine:
             kept,
         )
         pipeline = self._pipeline = Pipeline(
-            config.part(
-                PipelineOptions,
-                timeout_s=config.timeout,
-                threads=self._threads(target),
-                decoder=target.decode_with(),
-            ),
+            config.part(PipelineOptions, timeout_s=config.timeout),
             {**dict.fromkeys(range(config.worker_per_consumer), local), **elsewhere},
             self.meter,
             log.logger,
             awaited=elsewhere,
+            threads=self._threads(target),
+            decoder=target.decode_with(),
         )
         pipeline.start()
         if target.staged:
@@ -137,7 +134,7 @@ class Engine:
         if config.trace_file is not None:
             self.trace = open_trace(config.trace_file, self.meter.consumer, config.nb_consumer)
 
-    def _threads(self, target: Target) -> Any:
+    def _threads(self, target: Target) -> Threads:
         if target.decoder is None and not target.staged:
             return "none"
         return "per worker" if self._config.multithread else "one"

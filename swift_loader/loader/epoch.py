@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 from swift_loader.errors import ClosedError
 from swift_loader.order.part import EpochPart, Number, Taken
-from swift_loader.pipeline.core import Pipeline
 from swift_loader.pipeline.item import Item
+from swift_loader.pipeline.shell import Pipeline
 from swift_loader.pipeline.staging import Stager
 from swift_loader.ranks.equal_steps import EqualSteps
 from swift_loader.ranks.exchange import Word
@@ -90,6 +90,8 @@ class EpochIterator(Iterator[Any]):
             self._end(began_s)
         number, item, batch, to_device_s = found
         standing.taken.add(number.k)
+        if item.fault is not None:
+            raise item.fault  # the loop may go on: its batch counts as taken
         if item.made is not None and item.made.state:
             standing.taken.shards[item.worker] = item.made.state
         self._count(number, item, depth, to_device_s, began_s)
@@ -129,17 +131,21 @@ class EpochIterator(Iterator[Any]):
         except Exception as error:  # noqa: BLE001 - raised in its turn
             self._fault = error
             return
-        steps.say(Word.ENDED if self._held is None else Word.HAS_BATCH)
+        if self._held is None or self._held[1].fault is None:
+            steps.say(Word.ENDED if self._held is None else Word.HAS_BATCH)
 
     def _agreed(self, steps: EqualSteps) -> _Ready | None:
         """The next batch if all consumers have one."""
-        if not steps.said and self._fault is None:
+        if not steps.said and self._fault is None and self._held is None:
             self._offer(steps)
         if self._fault is not None:
             fault, self._fault = self._fault, None
             steps.fail(fault)
             raise fault
         held, self._held = self._held, None
+        if held is not None and held[1].fault is not None:
+            steps.fail(held[1].fault)
+            return held
         return held if steps.all_have() else None
 
     def _count(

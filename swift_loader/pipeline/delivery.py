@@ -10,25 +10,25 @@ from typing import Generic, TypeVar
 
 from swift_loader.order.part import UNKNOWN, EpochPart, Number, Taken
 
-__all__ = ["Delivery"]
+__all__ = ["NOTHING", "Delivery"]
 
 T = TypeVar("T")
-_NOTHING = EpochPart(plan_id=-1, epoch=-1, count=0)
+NOTHING = EpochPart(plan_id=-1, epoch=-1, count=0)
 
 
 class Delivery(Generic[T]):
-    """What is ready, and what was taken of the current epoch."""
+    """What is ready, and what was taken of the current part."""
 
     def __init__(self, in_order: bool) -> None:
         self._in_order = in_order
         self._ready: dict[Number, T] = {}
-        self.part = _NOTHING
+        self.part = NOTHING
         self._taken = Taken(self.part)
         self._skipped: set[Number] = set()  # of parts that are not begun
         self._counts: dict[EpochPart, int] = {}  # of parts that could not tell at their beginning
 
-    def begin(self, part: EpochPart) -> list[T]:
-        """Deliver `part` now. Returns what is ready and can't be of use any more."""
+    def begin(self, part: EpochPart, keep: set[Number]) -> list[T]:
+        """Deliver `part` now. Of what is ready, `keep` is still wanted; returns the rest."""
         self.part = part
         self._taken = Taken(part)
         for number in [n for n in self._skipped if n.epoch <= part.epoch]:
@@ -37,25 +37,27 @@ class Delivery(Generic[T]):
                 self._taken.add(number.k)
         if part in self._counts:
             self._taken.left -= UNKNOWN - self._counts.pop(part)
-        useless = [n for n in self._ready if n.epoch == part.epoch and n not in part]
-        useless += [n for n in self._ready if n.epoch < part.epoch]
-        return [self._ready.pop(number) for number in useless]
+        return [self._ready.pop(number) for number in list(self._ready) if number not in keep]
 
-    def pause(self) -> None:
-        """Deliver nothing until `begin`."""
-        self.begin(_NOTHING)
-
-    def keep_only(self, wanted: set[Number]) -> list[T]:
-        """Drop everything that is not in `wanted`; returns what was dropped."""
-        return [self._ready.pop(number) for number in list(self._ready) if number not in wanted]
+    def forget(self) -> None:
+        """Numbers are given out afresh: what was skipped of parts to come does not hold."""
+        self._skipped.clear()
+        self._counts.clear()
 
     @property
     def left(self) -> int:
-        """Batches of the current epoch that were not taken yet."""
+        """Batches of the current part that were not taken yet."""
         return self._taken.left
 
     def ready(self) -> set[Number]:
         return set(self._ready)
+
+    def has_had(self, number: Number) -> bool:
+        """Whether the number was taken of the current part, or skipped."""
+        taken = self._taken
+        return number in self._skipped or (
+            number in self.part and (number.k < taken.first or number.k in taken.beyond)
+        )
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -95,16 +97,13 @@ class Delivery(Generic[T]):
         number = self._choose()
         if number is None:
             return None
+        self._taken.add(number.k)
         return number, self._ready.pop(number)
 
-    def taken(self, number: Number) -> None:
-        """The batch has reached the training loop."""
-        self._taken.add(number.k)
-
     def _choose(self) -> Number | None:
-        part = self.part
         if not self._taken.left:
             return None
+        part = self.part
         if self._in_order:
             number = Number(part.plan_id, part.epoch, self._taken.first)
             return number if number in self._ready else None

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from swift_loader.batch.codec import decode
 from swift_loader.pipeline.link import MadeBatch
+from swift_loader.transport.messages import ErrorReport
+from swift_loader.worker.faults import revive
 
 __all__ = ["Decoder", "Item"]
 
@@ -24,6 +26,8 @@ class Item:
 
     worker: int
     made: MadeBatch | None = None
+    report: ErrorReport | None = None  # in the place of a batch, from `where`
+    where: str = ""
     fault: BaseException | None = None
     batch: Any = None
     decoded: bool = False
@@ -34,7 +38,11 @@ class Item:
 
     def decode(self, decoder: Decoder | None) -> None:
         """Rebuild the batch, unless that was done; what it raises takes the batch's place."""
-        if self.decoded or self.made is None:
+        if self.decoded:
+            return
+        if self.made is None:
+            if self.report is not None:
+                self.fault = revive(self.report, self.where)
             return
         began = time.perf_counter()
         skeleton, base = self.made.parcel.open()

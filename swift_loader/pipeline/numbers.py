@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number
@@ -16,20 +16,14 @@ _PARTS_AHEAD = 2
 class Numbers(Iterator[Number]):
     """Endless numbers, epoch after epoch; ends only where an epoch is empty, or is not known ahead.
 
-    `missing` is called for each number that it passes over, and `ended(part, count)` when a part is
-    given out.
+    `passed_over`: numbers of a part that it has none of, and `ends`: parts that were given out to
+    their end, with the number of their batches. Both are for whoever asked for numbers to take.
     """
 
-    def __init__(
-        self,
-        part: EpochPart,
-        order: Order,
-        missing: Callable[[Number], None],
-        ended: Callable[[EpochPart, int], None],
-    ) -> None:
-        self._order = order
-        self._missing = missing
-        self._ended = ended
+    def __init__(self, part: EpochPart, order: Order) -> None:
+        self.order = order
+        self.passed_over: list[Number] = []
+        self.ends: list[tuple[EpochPart, int]] = []
         self._details: dict[Number, bytes] = {}  # of numbers that are not consumed
         self._shards_over: dict[int, set[int]] = {}  # by epoch
         self._ahead = deque([part])  # entered, not begun by the training loop
@@ -39,7 +33,7 @@ class Numbers(Iterator[Number]):
     def _enter(self, part: EpochPart) -> None:
         self._last = part
         self._next_k = part.first
-        self._inner = self._order.batches(part)
+        self._inner = self.order.batches(part)
         self._told = False  # that this part has ended
 
     def begin(self, part: EpochPart) -> bool:
@@ -67,7 +61,7 @@ class Numbers(Iterator[Number]):
 
     def shard_over(self, number: Number) -> None:
         """There is no such batch: its shard has ended before it."""
-        shard = number.k % self._order.nb_shards
+        shard = number.k % self.order.nb_shards
         self._shards_over.setdefault(number.epoch, set()).add(shard)
 
     def __next__(self) -> Number:
@@ -78,18 +72,18 @@ class Numbers(Iterator[Number]):
                 for k in range(self._next_k, number.k):
                     passed_over = Number(number.plan_id, number.epoch, k)
                     if passed_over in self._last:
-                        self._missing(passed_over)
+                        self.passed_over.append(passed_over)
                 self._next_k = number.k + 1
                 if details:
                     self._details[number] = details
                 return number
             if not self._told:
                 self._told = True
-                self._ended(self._last, self._next_k)
+                self.ends.append((self._last, self._next_k))
             if len(self._ahead) > _PARTS_AHEAD:
                 break  # for now: epochs of a few batches, or of none, would come by the thousand
-            following = self._order.part(self._last.epoch + 1)
-            if not self._order.known_ahead or not len(following):
+            following = self.order.part(self._last.epoch + 1)
+            if not self.order.known_ahead or not len(following):
                 self._over = True
                 break
             self._ahead.append(following)
@@ -97,7 +91,7 @@ class Numbers(Iterator[Number]):
         raise StopIteration
 
     def _next_of_part(self) -> tuple[Number, bytes] | None:
-        nb_shards = self._order.nb_shards
+        nb_shards = self.order.nb_shards
         if not nb_shards:
             return next(self._inner, None)
         over = self._shards_over.get(self._last.epoch, ())

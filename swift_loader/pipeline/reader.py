@@ -14,12 +14,15 @@ from __future__ import annotations
 import contextlib
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import inf
 
 from swift_loader.pipeline.link import Event, Link, MadeBatch
 from swift_loader.transport.wakeup import Wakeup
 
 __all__ = ["ReaderThread", "Waiter"]
+
+_LONGEST_WAIT_MS = 2**31 - 1  # what poll(2) takes
 
 
 class Waiter:
@@ -40,9 +43,10 @@ class Waiter:
         self._changed = True
         self.wake()
 
-    def discard(self, worker: int) -> None:
-        """Don't wait on this worker any more."""
-        self._links.pop(worker, None)
+    def discard(self, link: Link) -> None:
+        """Don't wait on `link` any more."""
+        if self._links.get(link.worker) is link:
+            del self._links[link.worker]
         self._changed = True
         self.wake()
 
@@ -50,8 +54,11 @@ class Waiter:
         """Make `wait` return."""
         self._wakeup.wake()
 
-    def wait(self, timeout_s: float | None) -> list[tuple[Link, list[Event]]]:
-        """Events of the links that have something to say; empty after a timeout or a `wake`."""
+    def wait(self, timeout_s: float = inf) -> list[tuple[Link, list[Event]]]:
+        """Events of the links that have something to say; empty after a timeout or a `wake`.
+
+        It may also return sooner with nothing: whoever calls looks at the clock.
+        """
         if self._changed:
             self._changed = False
             for worker in [w for w in self._registered if w not in self._links]:
@@ -60,7 +67,7 @@ class Waiter:
                 self._register(link)
         found: list[tuple[Link, list[Event]]] = []
         seen: set[int] = set()
-        for fd, _ in self._poll.poll(None if timeout_s is None else max(0.0, timeout_s * 1000)):
+        for fd, _ in self._poll.poll(max(0.0, min(timeout_s * 1000, _LONGEST_WAIT_MS))):
             readable = self._link_of.get(fd)
             if readable is None:
                 self._wakeup.clear()
@@ -97,27 +104,39 @@ class Waiter:
         """May come while another thread waits: it is woken."""
         self.wake()
         self._wakeup.close()
+        self._links, self._link_of = {}, {}
 
 
 class ReaderThread:
     """A thread that waits on its links and hands every event on, until it is closed.
 
+    An exception on the way, whatever it is, ends the thread and goes to `fail`.
+
     A daemon, so that an interpreter that ends without `close` is not held up before its exit
     functions run; one of these closes and joins it.
     """
 
-    def __init__(self, name: str, handle: Callable[[Link, list[Event]], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        handle: Callable[[Link, Sequence[Event]], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
         self.waiter = Waiter()
         self._handle = handle
+        self._fail = fail
         self._open = True
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while self._open:
-            for link, events in self.waiter.wait(None):
-                for event in events:  # one by one: a batch need not wait for the next one's decode
-                    self._handle(link, [event])
+        try:
+            while self._open:
+                for link, events in self.waiter.wait():
+                    for event in events:  # one by one: none need wait for the next one's decoding
+                        self._handle(link, (event,))
+        except BaseException as error:  # noqa: BLE001 - the training loop gets it
+            self._fail(error)
 
     @property
     def is_current(self) -> bool:

@@ -44,7 +44,10 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class Staged:
-    """A batch on the device, or an error in its place, or the end of the epoch (no number)."""
+    """A batch on the device, or the end of the epoch (no number), or what ended the pipeline.
+
+    An error in the place of a batch is its item's `fault`.
+    """
 
     number: Number | None = None
     item: Item | None = None
@@ -143,7 +146,7 @@ class Stager:
             self._changed.notify_all()
 
     def next(self) -> Staged | None:
-        """The next batch on the device, or None at the epoch's end. Raises what took its place."""
+        """The next batch on the device, or None at the epoch's end; see `Pipeline.next`."""
         with self._changed:
             while not self._staged:
                 if not self._open:
@@ -211,13 +214,19 @@ class Stager:
             found = self._source.next(part)
             if found is None:
                 return Staged()
-            number, item = found
-            began = time.perf_counter()
-            batch = self._move(item.batch, self._device)
-            item.on_device_at_s = time.perf_counter()
-            staged = Staged(number, item, batch, to_device_s=item.on_device_at_s - began)
-        except BaseException as error:  # noqa: BLE001 - the training loop gets it, in its place
+        except BaseException as error:  # noqa: BLE001 - the training loop gets it
             return Staged(error=error)
+        number, item = found
+        if item.fault is not None:
+            return Staged(number, item)
+        began = time.perf_counter()
+        try:
+            batch = self._move(item.batch, self._device)
+        except BaseException as error:  # noqa: BLE001 - the training loop gets it, in its place
+            item.fault, item.batch = error, None
+            return Staged(number, item)
+        item.on_device_at_s = time.perf_counter()
+        staged = Staged(number, item, batch, to_device_s=item.on_device_at_s - began)
         if self._stream is not None:
             staged.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             staged.copied.record(self._stream)

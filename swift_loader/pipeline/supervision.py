@@ -3,57 +3,88 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
+from enum import Enum
+from typing import Any
 
 from swift_loader.errors import TooManyBadSamplesError, WorkerDiedError, WorkerTimeoutError
 from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Crashed, Gone
 from swift_loader.worker.faults import describe_indices
 
-__all__ = ["Supervisor", "describe_number"]
+__all__ = ["DEATHS_OF_ONE", "Deaths", "Supervisor", "Verdict", "describe_number"]
 
-_DEATHS_OF_A_BATCH = 2  # one may be bad luck (the machine's memory), two are the batch's doing
+DEATHS_OF_ONE = 2  # one may be bad luck (the machine's memory), two are the doing of what it made
+
+
+class Verdict(Enum):
+    """What follows from a worker's death."""
+
+    REPLACE = "another worker takes its place and makes again what it held"
+    SAME_AGAIN = "the same piece of work has ended too many workers"
+    TOO_MANY = "too many workers have died in this epoch"
+
+
+class Deaths:
+    """The rule of deaths: how often a worker is replaced, and how often a piece of work is tried.
+
+    The bound on restarts is per epoch: a run of weeks may meet a rare crash every day.
+    """
+
+    def __init__(self, max_restarts: int) -> None:
+        self._max_restarts = max_restarts
+        self._restarts = 0
+        self._of: Counter[Hashable] = Counter()
+
+    def epoch_begins(self) -> None:
+        self._restarts = 0
+
+    def died(self, work: Hashable | None) -> Verdict:
+        """A worker died while it was at `work` (None: at nothing, or nobody knows)."""
+        if work is not None:
+            self._of[work] += 1
+            if self._of[work] >= DEATHS_OF_ONE:
+                return Verdict.SAME_AGAIN
+        self._restarts += 1
+        return Verdict.TOO_MANY if self._restarts > self._max_restarts else Verdict.REPLACE
 
 
 class Supervisor:
     """Counts deaths and bad samples, and says when it is enough."""
 
     def __init__(self, max_worker_restarts: int, max_bad_samples: int | None) -> None:
+        self._deaths = Deaths(max_worker_restarts)
         self._max_restarts = max_worker_restarts
         self._max_bad = max_bad_samples
-        self._restarts = 0
         self._bad = 0
-        self._deaths: Counter[Number] = Counter()
 
     def epoch_begins(self) -> None:
-        """The bounds are per epoch: a run of weeks may meet a rare crash every day."""
-        self._restarts = 0
+        """The bounds on restarts and on bad samples are per epoch."""
+        self._deaths.epoch_begins()
         self._bad = 0
 
     def died(
-        self, gone: Gone | Crashed, number: Number | None, indices: Sequence[int]
+        self, gone: Gone | Crashed, number: Number | None, samples: Sequence[Any]
     ) -> Exception | None:
         """A worker died while it made `number`. Returns the error if it was not to be replaced."""
+        verdict = self._deaths.died(number)
+        if verdict is Verdict.REPLACE:
+            return None
         at = f"\nIt was making {describe_number(number)}" if number else ""
-        if indices:
-            at += f" of {describe_indices(indices)}"
+        if samples:
+            at += f" of {describe_indices(samples)}"
         if gone.sample is not None:
             at += f"; the last sample that it began is {gone.sample}"
-        if number is not None:
-            self._deaths[number] += 1
-            if self._deaths[number] >= _DEATHS_OF_A_BATCH:
-                return WorkerDiedError(
-                    f"{gone.story}{at}\nThe same batch has ended {_DEATHS_OF_A_BATCH} workers, so "
-                    "it is not tried again: look at these samples, or run the dataset over "
-                    "them in a plain process"
-                )
-        self._restarts += 1
-        if self._restarts > self._max_restarts:
+        if verdict is Verdict.SAME_AGAIN:
             return WorkerDiedError(
-                f"{gone.story}{at}\nmax_worker_restarts={self._max_restarts} in one epoch are used "
-                "up; raise it if such ends are to be expected"
+                f"{gone.story}{at}\nThe same batch has ended {DEATHS_OF_ONE} workers, so it is not "
+                "tried again: look at these samples, or run the dataset over them in a plain "
+                "process"
             )
-        return None
+        return WorkerDiedError(
+            f"{gone.story}{at}\nmax_worker_restarts={self._max_restarts} in one epoch are used up; "
+            "raise it if such ends are to be expected"
+        )
 
     def none_left(self, stories: Collection[str]) -> Exception:
         """The last worker is gone and is not to be replaced; `stories` say why, of each."""

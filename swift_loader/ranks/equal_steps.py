@@ -77,7 +77,7 @@ class EqualSteps:
         self._step += 1
         return True
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Tell the others what went wrong here, and give them a moment to hear it."""
         if self.said or self._step < 0 or not self._exchange.open:
             return

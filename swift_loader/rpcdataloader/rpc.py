@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
@@ -227,14 +228,12 @@ class _Host:
     def _let_go(self) -> None:
         link, self._link, self._up = self._link, None, False
         if link is not None:
-            self._waiter.discard(link.worker)
+            self._waiter.discard(link)
             link.close()
             link.wait_closed(time.monotonic() + _CLOSE_S)
 
-    def _remaining_s(self) -> float | None:
-        if not self._calls:
-            return None
-        return min(call.until_s for call in self._calls.values()) - time.monotonic()
+    def _remaining_s(self) -> float:
+        return min((call.until_s for call in self._calls.values()), default=inf) - time.monotonic()
 
     def _expire(self) -> None:
         now_s = time.monotonic()

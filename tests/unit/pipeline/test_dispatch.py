@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_loader.order.part import Number
-from swift_loader.pipeline.dispatch import Dispatch, Order
+from swift_loader.pipeline.dispatch import Assignment, Dispatch
 
 
 def dispatch(size: int, **options: Any) -> Dispatch:
@@ -25,7 +25,7 @@ def test_all_workers_have_two_orders_each_where_the_queue_grows(nb_workers: int)
     books = dispatch(10, grows=True)
     for worker in range(nb_workers):
         books.add_worker(worker)
-    orders = books.orders()
+    orders = books.assign()
     held = [sum(order.worker == worker for order in orders) for worker in range(nb_workers)]
     assert held == [2] * nb_workers
     assert sorted(order.number.k for order in orders) == list(range(2 * nb_workers))
@@ -34,26 +34,26 @@ def test_all_workers_have_two_orders_each_where_the_queue_grows(nb_workers: int)
 def test_the_queue_grows_with_the_workers_behind_an_endpoint() -> None:
     books = dispatch(10, grows=True)
     books.add_worker(0, capacity=24)
-    assert len(books.orders()) == 48
+    assert len(books.assign()) == 48
 
 
 def test_a_queue_that_was_asked_for_stays_as_it_is() -> None:
     books = dispatch(3)
     for worker in range(8):
         books.add_worker(worker)
-    assert len(books.orders()) == 3
+    assert len(books.assign()) == 3
     books.consumed()
-    assert len(books.orders()) == 1
+    assert len(books.assign()) == 1
 
 
 def test_numbers_of_a_dead_worker_are_the_first_to_be_given_out_again() -> None:
     books = dispatch(4)
     books.add_worker(0)
     books.add_worker(1)
-    books.orders()
-    lost = [order.number.k for order in books.remove_worker(0)]
+    books.assign()
+    lost = [number.k for number in books.remove_worker(0).values()]
     books.add_worker(2)
-    assert [order.number.k for order in books.orders()] == lost
+    assert [order.number.k for order in books.assign()] == lost
 
 
 @pytest.mark.parametrize(("nbytes", "longest"), [(0, 40), (1000, 40), (1 << 20, 32), (9 << 20, 10)])
@@ -61,12 +61,12 @@ def test_the_queue_is_longer_where_batches_are_small(nbytes: int, longest: int) 
     books = dispatch(10, grows=True)
     books.add_worker(0, capacity=1)
     books.add_worker(1, capacity=1)
-    held = books.orders()
+    held = books.assign()
     most = 0
     for _ in range(200):
         order = held.pop(0)
         books.answered(order.worker, order.ticket, 1e-5, nbytes)  # nothing is consumed
-        held += books.orders()
+        held += books.assign()
         most += 1
         if not held:
             break
@@ -76,18 +76,20 @@ def test_the_queue_is_longer_where_batches_are_small(nbytes: int, longest: int) 
 def test_a_queue_that_was_asked_for_does_not_grow_with_small_batches() -> None:
     books = dispatch(3)
     books.add_worker(0)
-    for order in books.orders():
+    for order in books.assign():
         books.answered(order.worker, order.ticket, 1e-5, 8)
-    assert len(books.orders()) == 1  # the worker was given two of three
+    assert len(books.assign()) == 1  # the worker was given two of three
 
 
 def test_a_long_line_to_an_endpoint_is_filled() -> None:
     books = dispatch(10, grows=True)
     books.add_worker(0, capacity=2, round_trip_s=0.040)
-    first = books.orders()
+    first = books.assign()
     books.answered(0, first[0].ticket, 0.002, 9 << 20)
-    books.orders()
-    assert len(books.outstanding()) >= 2 * 20  # what two workers make in 40 ms
+    books.assign()
+    assert (
+        sum(len(held) for held in books.given().values()) >= 2 * 20
+    )  # what two workers make in 40 ms
 
 
 @given(
@@ -102,8 +104,10 @@ def test_a_batch_that_kills_is_found_though_answers_die_with_the_worker(
 ) -> None:
     """A worker that dies takes its `lost` last answers with it; nobody knows what it was at."""
     books = dispatch(size)
-    held: dict[int, list[Order]] = {}
-    unheard: dict[int, list[Order]] = {}  # answers on their way, which the worker may take with it
+    held: dict[int, list[Assignment]] = {}
+    unheard: dict[
+        int, list[Assignment]
+    ] = {}  # answers on their way, which the worker may take with it
     fresh = count()
 
     def add() -> None:
@@ -124,7 +128,7 @@ def test_a_batch_that_kills_is_found_though_answers_die_with_the_worker(
     blamed: list[int] = []
     nb_deaths = 0
     while len(blamed) < 2:
-        for order in books.orders():
+        for order in books.assign():
             held[order.worker].append(order)
         at_work = [worker for worker in held if held[worker]]
         if not at_work:
@@ -141,7 +145,9 @@ def test_a_batch_that_kills_is_found_though_answers_die_with_the_worker(
         assert known or nb_deaths == 0
         nb_deaths += 1
         blamed += [order.number.k for order in unanswered if known]
-        books.remove_worker(worker, () if known else {order.ticket for order in unanswered})
+        books.remove_worker(worker)
+        for order in () if known else unanswered:
+            books.suspect(order.number)
         add()
     assert blamed == [poison, poison]
     assert sorted(made) == sorted(set(made) - {poison})
@@ -151,12 +157,13 @@ def test_other_batches_wait_only_until_a_suspect_is_given_out() -> None:
     books = dispatch(6)
     books.add_worker(0)
     books.add_worker(1)
-    first = [order for order in books.orders() if order.worker == 0]
+    first = [order for order in books.assign() if order.worker == 0]
     suspect = first[0]
-    books.remove_worker(0, {suspect.ticket})
+    books.remove_worker(0)
+    books.suspect(suspect.number)
     books.add_worker(2)
-    given = books.orders()
+    given = books.assign()
     assert [(o.worker, o.number) for o in given if o.worker == 2] == [(2, suspect.number)]
     books.answered(2, next(o.ticket for o in given if o.worker == 2), 1e-4)
     books.consumed()
-    assert len([o for o in books.orders() if o.worker == 2]) > 1
+    assert len([o for o in books.assign() if o.worker == 2]) > 1

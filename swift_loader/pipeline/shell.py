@@ -1,0 +1,430 @@
+"""The pipeline of one consumer: numbers down to the workers, batches up to the training loop.
+
+Role: the training process. It decides nothing: `swift_loader.pipeline.books` does. This holds what
+the books can't have: one lock over them and over the links, held for microseconds and never over
+I/O; the links; and the threads that wait. What workers send is handled by whoever reads it: the
+training thread while it waits, or reader threads (see `swift_loader.pipeline.reader`).
+
+Of the books' actions, those that only queue a message are carried out under the lock, so that
+messages to a worker are in the order in which the books thought of them; the rest after it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from math import inf
+from typing import Any, Literal, NoReturn, TypeVar
+
+from swift_loader.errors import ClosedError
+from swift_loader.order.order import Order
+from swift_loader.order.part import EpochPart, Number
+from swift_loader.pipeline.actions import (
+    Action,
+    Dismiss,
+    Drop,
+    Halt,
+    Kill,
+    Launch,
+    Reap,
+    Recall,
+    Send,
+    Teach,
+    Tell,
+)
+from swift_loader.pipeline.books import Books, End, PipelineOptions
+from swift_loader.pipeline.item import Decoder, Item
+from swift_loader.pipeline.link import Event, Link, MadeBatch
+from swift_loader.pipeline.reader import ReaderThread, Waiter
+from swift_loader.plan import Plan
+from swift_loader.telemetry.metrics import Meter
+
+__all__ = ["Pipeline", "PipelineOptions", "Threads"]
+
+Threads = Literal["none", "one", "per worker"]  # that read what workers send
+
+T = TypeVar("T")
+_Found = tuple[Number, Item] | End
+# The training thread reads when nothing is ready; and else so often, as workers that have answered
+# are not given more before that is read.
+_LOOK_S = 0.001
+_CLOSE_GRACE_S = 1.0
+
+
+class Pipeline:
+    """See the module's text. Training threads call; `close` may come from any.
+
+    `launchers`: how each worker is started, by its number. `awaited`: those that are elsewhere.
+    """
+
+    def __init__(
+        self,
+        options: PipelineOptions,
+        launchers: Mapping[int, Callable[[int], Link]],
+        meter: Meter,
+        logger: Any,
+        *,
+        awaited: Collection[int] = (),
+        threads: Threads = "none",
+        decoder: Decoder | None = None,
+    ) -> None:
+        self._timeout_s = options.timeout_s
+        self._launchers = launchers
+        self._meter = meter
+        self._logger = logger
+        self._decoder = decoder
+        self._scales = options.auto_workers
+        self._lock = threading.Lock()  # over all that follows
+        self._arrived = threading.Condition(self._lock)
+        self._books = Books(options, launchers.keys(), awaited)
+        self._links: dict[int, Link] = {}  # by worker; each may be used after the lock
+        self._leaving: list[Link] = []  # were told to end, and do so in their own time
+        self._halted: BaseException | None = None  # what ended the pipeline, until it is raised
+        self._halted_by = ""
+        self._closed = False
+        self._ended = False  # no batch will come any more: `_raise_why` says why
+        self._reading = False  # a training thread waits for messages; others wait for it
+        self._look_at_s = 0.0
+        self._pid = os.getpid()
+        self._waiter: Waiter | None = None
+        self._readers: list[ReaderThread] = []
+        if threads == "none":
+            self._waiter = Waiter()
+        else:
+            count = 1 if threads == "one" else max(1, len(launchers))
+            names = [f"swift_loader-reader-{i}" for i in range(count)]
+            self._readers = [ReaderThread(name, self._handle, self._fail) for name in names]
+        _pipelines.add(self)
+
+    # ---- the training thread
+
+    def start(self) -> None:
+        """Start all workers and wait until the first one takes orders.
+
+        Of those that are `awaited` (far away, where more can be wrong) each must take orders or be
+        given up. Raises what the dataset's constructor raised, or `WorkerDiedError`.
+        """
+        self._do(lambda: self._books.start(time.monotonic()))
+        self._wait_for(lambda: self._books.ready or None, None)
+
+    @property
+    def nb_samples(self) -> int | None:
+        """The data set's length, as its workers say; None: a stream."""
+        return self._books.nb_samples
+
+    def set_plan(self, plan_id: int, plan: Plan) -> None:
+        """Tell all workers, now and when they are replaced, what `plan_id` means."""
+        self._do(lambda: self._books.set_plan(plan_id, plan))
+
+    def prefetch(self, part: EpochPart, order: Order) -> None:
+        """Begin to make the batches of `part`, which the training loop will `begin` later."""
+        self._do(lambda: self._books.prefetch(part, order), only_open=True)
+
+    def begin(self, part: EpochPart, order: Order) -> None:
+        """Deliver `part` from now on; after it, prefetch what `order` has follow.
+
+        What was prefetched of it is kept, everything else is dropped.
+        """
+        self._do(lambda: self._books.begin(part, order), only_open=True)
+
+    def next(self, part: EpochPart) -> tuple[Number, Item] | None:
+        """The next batch of `part`, decoded, or None at its end; see `Books.take`.
+
+        Where a batch could not be made or decoded, its item has a `fault`, to be raised in its
+        place. Raises `WorkerTimeoutError`, or what ended the pipeline.
+        """
+        if self._waiter is not None and time.monotonic() > self._look_at_s:
+            self._look()
+        later: list[Callable[[], object]] = []
+
+        def take() -> _Found | None:
+            found = self._books.take(part)
+            if type(found) is tuple:
+                self._queue(self._books.credit(), later)
+            return found
+
+        found = self._wait_for(take, self._timeout_s)
+        self._carry_out(later)
+        if isinstance(found, End):
+            return None
+        found[1].decode(self._decoder)
+        return found
+
+    @property
+    def depth(self) -> int:
+        """Batches that are ready."""
+        return self._books.depth
+
+    @property
+    def next_is_ready(self) -> bool:
+        """Whether `next` has a batch, or the end, at once."""
+        with self._lock:
+            return self._books.next_is_ready
+
+    def loop_waited(self, waited_s: float, now_s: float) -> None:
+        """The training loop waited so long for its batch."""
+        if self._scales:
+            self._do(lambda: self._books.waited(waited_s, now_s))
+
+    def _wait_for(self, get: Callable[[], T | None], timeout_s: float | None) -> T:
+        """Wait for the workers' messages until `get`, called under the lock, gives something.
+
+        Raises what ended the pipeline.
+        """
+        limit_s = inf if timeout_s is None else timeout_s
+        deadline_s: float | None = None
+        while True:
+            with self._lock:
+                if self._ended:
+                    self._raise_why()
+                got = get()
+                if got is not None:
+                    return got
+                now_s = time.monotonic()
+                deadline_s = deadline_s or now_s + limit_s
+                left_s = deadline_s - now_s
+                if left_s > 0 and (self._waiter is None or self._reading):
+                    self._arrived.wait(min(left_s, threading.TIMEOUT_MAX))
+                    continue
+                self._reading = left_s > 0
+            if left_s > 0:
+                self._read(left_s)
+            else:
+                self._time_out(limit_s)
+                deadline_s = None
+
+    def _look(self) -> None:
+        """Read what has come, if nobody else does."""
+        with self._lock:
+            if self._reading:
+                return
+            self._reading = True
+        self._read(0.0)
+
+    def _read(self, wait_s: float) -> None:
+        """Read for ourselves, there being no reader threads."""
+        assert self._waiter is not None
+        try:
+            for link, events in self._waiter.wait(wait_s):
+                self._handle(link, events)
+        finally:
+            self._look_at_s = time.monotonic() + _LOOK_S
+            with self._lock:
+                self._reading = False
+                self._arrived.notify_all()  # another thread may have to read
+
+    # ---- events, by whoever reads them
+
+    def _handle(self, link: Link, events: Sequence[Event]) -> None:
+        worker = link.worker
+        taken = [self._item(worker, e) if type(e) is MadeBatch else e for e in events]
+        later: list[Callable[[], object]] = []
+        with self._lock:
+            if self._links.get(worker) is not link:
+                return  # another one has taken its place, or all is over
+            actions = self._books.handle(worker, link.name, taken, time.monotonic())
+            self._queue(actions, later)
+            self._arrived.notify_all()
+        self._carry_out(later)
+
+    def _item(self, worker: int, made: MadeBatch) -> Item:
+        """With reader threads, the batch is decoded here as long as few such ones wait."""
+        item = Item(worker, made=made)
+        if self._readers and self._books.may_decode(worker):
+            item.decode(self._decoder)
+            item.early = True
+        return item
+
+    # ---- carrying out actions
+
+    def _do(self, act: Callable[[], list[Action]], *, only_open: bool = False) -> None:
+        later: list[Callable[[], object]] = []
+        with self._lock:
+            if only_open and self._ended:
+                self._raise_why()
+            self._queue(act(), later)
+            self._arrived.notify_all()
+        self._carry_out(later)
+
+    def _queue(self, actions: list[Action], later: list[Callable[[], object]]) -> None:
+        """Under the lock: queue messages, and note down in `later` what comes after it."""
+        if not actions:
+            return
+        told: dict[int, Link] = {}
+        try:
+            for action in actions:
+                if type(action) is Send:
+                    link = told[action.worker] = self._links[action.worker]
+                    link.make(action.ticket, action.number, action.details)
+                else:
+                    self._queue_other(action, told, later)
+        except Exception as error:  # noqa: BLE001 - no memory for a message; the loop gets it
+            self._end_with(error)
+        later[:0] = [link.flush for link in told.values()]
+
+    def _queue_other(
+        self, action: Action, told: dict[int, Link], later: list[Callable[[], object]]
+    ) -> None:
+        match action:
+            case Recall(worker=worker, tickets=tickets):
+                link = told[worker] = self._links[worker]
+                link.forget(tickets)
+            case Teach(worker=worker, plan_id=plan_id, plan=plan):
+                link = told[worker] = self._links[worker]
+                link.set_plan(plan_id, plan)
+            case Launch(worker=worker):
+                later.append(partial(self._launch, worker))
+            case Reap(worker=worker):
+                later.append(partial(self._reap, self._links.pop(worker)))
+            case Dismiss(worker=worker):
+                link, before = self._links.pop(worker), self._leaving
+                self._leaving = [link]
+                later.append(partial(self._dismiss, link, before))
+            case Kill(worker=worker, why=why):
+                later.append(partial(self._links[worker].kill, why))
+            case Drop(item=item):
+                if item.made is not None and not item.decoded:
+                    later.append(item.made.parcel.discard)
+            case Halt(error=error):
+                self._end_with(error)
+            case Tell():
+                later.append(partial(self._tell, action))
+
+    def _carry_out(self, later: list[Callable[[], object]]) -> None:
+        for act in later:
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001 - the training loop gets it
+                self._fail(error)
+
+    def _launch(self, worker: int) -> None:
+        link = self._launchers[worker](worker)
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._links[worker] = link
+        if closed:
+            link.close()
+            link.wait_closed(time.monotonic())
+        else:
+            self._waiter_of(worker).add(link)
+
+    def _reap(self, link: Link) -> None:
+        self._waiter_of(link.worker).discard(link)
+        link.wait_closed(time.monotonic())
+
+    def _dismiss(self, link: Link, before: Sequence[Link]) -> None:
+        """A worker that owes nothing ends, in its own time; those before it have had that."""
+        for earlier in before:
+            earlier.wait_closed(time.monotonic())
+        self._waiter_of(link.worker).discard(link)
+        link.close()
+
+    def _waiter_of(self, worker: int) -> Waiter:
+        return self._waiter or self._readers[worker % len(self._readers)].waiter
+
+    def _tell(self, tell: Tell) -> None:
+        worker, text = tell.worker, tell.text
+        match tell.what:
+            case "started":
+                self._meter.worker_started(worker, tell.pid)
+            case "stopped":
+                self._meter.worker_stopped(worker)
+            case "restarted":
+                self._meter.worker_restarted(worker, None, text)
+                self._logger.warning("{}", text)
+            case "more" | "fewer":
+                self._logger.info("{}", text)
+                step = 1 if tell.what == "more" else -1
+                self._meter.event("workers", worker=worker, step=step, text=text)
+            case "given up" | "slow":
+                self._logger.warning("{}", text)
+            case "bad":
+                for sample in tell.bad:
+                    what = "replaced" if sample.replaced else "skipped"
+                    count = self._meter.replaced if sample.replaced else self._meter.skipped
+                    count(sample.index, sample.error)
+                    self._logger.warning("sample {} was {}: {}", sample.index, what, sample.error)
+
+    # ---- when nothing comes
+
+    def _time_out(self, timeout_s: float) -> None:
+        """Say where the workers are; or replace those that hold things up."""
+        with self._lock:
+            busy = self._books.busy()
+            links = [self._links[worker] for worker in busy or self._links if worker in self._links]
+        stories = {link.worker: f"{link.name}: {link.stack()}" for link in links}
+        self._do(lambda: self._books.timed_out(timeout_s, time.monotonic(), stories))
+
+    # ---- the end
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._end_with(error)
+
+    def _end_with(self, error: BaseException) -> None:
+        """Under the lock. Nothing can go on: whoever waits for a batch gets `error`."""
+        if not self._halted_by:
+            self._ended = True
+            self._halted = error
+            self._halted_by = f"{type(error).__name__}: {error}"
+        self._arrived.notify_all()
+
+    def _raise_why(self) -> NoReturn:
+        if self._halted is not None:
+            # Raised once, then forgotten: its traceback holds the frames of the training loop.
+            error, self._halted = self._halted, None
+            raise error
+        if self._closed:
+            raise ClosedError("the loader is closed; build a new one to go on")
+        if self._halted_by:
+            raise ClosedError(f"the loader has ended with an error before: {self._halted_by}")
+        raise ClosedError(
+            "this process was forked from the one that started the loader; "
+            "build and start a loader of its own here"
+        )
+
+    def in_own_thread(self) -> bool:
+        """Whether it is a reader that calls: it may be anywhere in the books then."""
+        return any(reader.is_current for reader in self._readers)
+
+    def close(self) -> None:
+        """End all workers and threads. Batches that the user holds stay valid.
+
+        Memory and descriptors of what nobody holds are given back, also while this is referenced.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = self._ended = True
+            self._arrived.notify_all()
+        if self._pid != os.getpid():  # a forked child owns none of it
+            return
+        for reader in self._readers:
+            reader.close()
+        if self._waiter is not None:
+            self._waiter.close()
+        with self._lock:
+            links = [*self._links.values(), *self._leaving]
+            self._links, self._leaving = {}, []
+            self._books.close()
+        for link in links:
+            link.close()
+        deadline_s = time.monotonic() + _CLOSE_GRACE_S
+        for link in links:
+            link.wait_closed(deadline_s)
+
+
+_pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+def _end_in_forked_child() -> None:
+    for pipeline in list(_pipelines):
+        pipeline._ended = True
+
+
+os.register_at_fork(after_in_child=_end_in_forked_child)

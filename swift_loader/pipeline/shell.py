@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn
 
 from swift_loader.errors import ClosedError
 from swift_loader.order.order import Order
@@ -47,8 +47,6 @@ __all__ = ["Pipeline", "PipelineOptions", "Threads"]
 
 Threads = Literal["none", "one", "per worker"]  # that read what workers send
 
-T = TypeVar("T")
-_Found = tuple[Number, Item] | End
 # The training thread reads when nothing is ready; and else so often, as workers that have answered
 # are not given more before that is read.
 _LOOK_S = 0.001
@@ -109,7 +107,7 @@ class Pipeline:
         given up. Raises what the dataset's constructor raised, or `WorkerDiedError`.
         """
         self._do(lambda: self._books.start(time.monotonic()))
-        self._wait_for(lambda: self._books.ready or None, None)
+        self._wait_for(lambda: self._books.ready, None)
 
     @property
     def nb_samples(self) -> int | None:
@@ -141,15 +139,18 @@ class Pipeline:
             self._look()
         later: list[Callable[[], object]] = []
 
-        def take() -> _Found | None:
+        found: tuple[Number, Item] | End | None = None
+
+        def take() -> bool:
+            nonlocal found
             found = self._books.take(part)
             if type(found) is tuple:
                 self._queue(self._books.credit(), later)
-            return found
+            return found is not None
 
-        found = self._wait_for(take, self._timeout_s)
+        self._wait_for(take, self._timeout_s)
         self._carry_out(later)
-        if isinstance(found, End):
+        if found is None or isinstance(found, End):
             return None
         found[1].decode(self._decoder)
         return found
@@ -170,8 +171,8 @@ class Pipeline:
         if self._scales:
             self._do(lambda: self._books.waited(waited_s, now_s))
 
-    def _wait_for(self, get: Callable[[], T | None], timeout_s: float | None) -> T:
-        """Wait for the workers' messages until `get`, called under the lock, gives something.
+    def _wait_for(self, get: Callable[[], bool], timeout_s: float | None) -> None:
+        """Wait for the workers' messages until `get`, called under the lock, has what it wants.
 
         Raises what ended the pipeline.
         """
@@ -181,9 +182,8 @@ class Pipeline:
             with self._lock:
                 if self._ended:
                     self._raise_why()
-                got = get()
-                if got is not None:
-                    return got
+                if get():
+                    return
                 now_s = time.monotonic()
                 deadline_s = deadline_s or now_s + limit_s
                 left_s = deadline_s - now_s

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from swift_loader import ConfigError, SwiftLoader
+from swift_loader.pipeline.roster import Roster, WorkerState
 from swift_loader.pipeline.scaling import Scaling
 from tests import datasets
 from tests.conformance import indices_of, plan_of
@@ -47,11 +48,12 @@ def test_idle_workers_are_taken_away_and_nothing_is_lost() -> None:
         iterator = iter(loader)
         got = indices_of(next(iterator))
         pipeline = loader._engine.pipeline
-        pipeline._crew.scaling = Scaling(3)
-        launchers = dict(pipeline._crew._launchers)
-        pipeline._crew._launchers = dict.fromkeys(range(3), launchers[0])
-        for worker in (1, 2):
-            pipeline._launch(worker)
+        books = pipeline._books  # as if this machine had three CPUs
+        pipeline._launchers = dict.fromkeys(range(3), pipeline._launchers[0])
+        books.roster = Roster(range(3), (), auto=True)
+        books.roster.starts(0, 0.0)
+        books.roster.become(0, WorkerState.UP)
+        pipeline._do(lambda: [books._launch(worker, 0.0) for worker in (1, 2)])
         deadline_s = time.monotonic() + 60
         while len(workers_of(loader)) > 1 and time.monotonic() < deadline_s:
             got += indices_of(next(iterator))

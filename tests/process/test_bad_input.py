@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -134,15 +135,46 @@ def test_stop_iteration_of_a_sample_does_not_end_the_epoch_silently() -> None:
         list(loader)
 
 
-def test_batch_that_failed_is_made_again_when_the_loop_goes_on() -> None:
-    with SwiftLoader(
-        datasets.Raises, {"n": 6, "bad": (2,)}, batch_size=2, validate=False
+def told(loader: Iterable[Any]) -> list[Any]:
+    """What each `next` gives: a batch's indices, or the first line of an error."""
+    iterator, got = iter(loader), []
+    while True:
+        try:
+            got.append(next(iterator)[1].tolist())
+        except StopIteration:
+            return got
+        except ValueError as error:
+            got.append(str(error).splitlines()[0])
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_loop_that_goes_on_after_an_error_gets_the_batches_after_it_as_with_torch(
+    staged: bool,
+) -> None:
+    dataset = datasets.Raises(9, (2, 3, 8))
+    torch_dataloader = torch.utils.data.DataLoader(dataset, 2, num_workers=2)
+    wanted = [batch if isinstance(batch, list) else "" for batch in told(torch_dataloader)]
+    assert wanted == [[0, 1], "", [4, 5], [6, 7], ""]
+    with SwiftLoader.from_dataset(
+        dataset, batch_size=2, worker_per_consumer=2, validate=False
     ) as loader:
+        loader.start(0, to_device=(lambda batch, device: batch) if staged else None)
+        for _ in range(2):
+            got = told(loader)
+            assert got == [[0, 1], "sample 2 is broken", [4, 5], [6, 7], "sample 8 is broken"]
+
+
+def test_a_batch_that_failed_counts_as_taken_in_the_state() -> None:
+    dataset = datasets.Raises(8, (2,))
+    with SwiftLoader.from_dataset(dataset, batch_size=2, validate=False) as loader:
         iterator = iter(loader)
         next(iterator)
-        for _ in range(2):
-            with pytest.raises(ValueError, match="sample 2"):
-                next(iterator)
+        with pytest.raises(ValueError, match="sample 2"):
+            next(iterator)
+        state = loader.state_dict()
+    with SwiftLoader.from_dataset(dataset, batch_size=2, validate=False) as loader:
+        loader.load_state_dict(state)
+        assert told(loader) == [[4, 5], [6, 7]]
 
 
 def test_skipped_samples_keep_the_number_of_steps_and_are_counted() -> None:

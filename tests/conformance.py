@@ -5,7 +5,11 @@ A test module for a kind subclasses `Conformance` and says how a loader with suc
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import random
+import warnings
 from typing import Any
 
 import numpy as np
@@ -42,7 +46,10 @@ def indices_of(batch: Any) -> list[int]:
 
 
 class Conformance:
-    """Subclasses give `loader`."""
+    """Subclasses give `loader`, and say what a worker has of this process's."""
+
+    own_machine = True  # environment, CPUs and signals are as in this process
+    settings_arrive = True
 
     def loader(self, dataset: Any, kwargs: dict[str, Any], **options: Any) -> SwiftLoader:
         raise NotImplementedError
@@ -210,6 +217,56 @@ class Conformance:
             last = [_plain(batch) for batch in loader]
         assert rest == undisturbed[1][5:]
         assert last == undisturbed[2]
+
+    def test_a_worker_is_born_as_torch_bears_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SWIFT_LOADER_TEST", "as here")
+        level = logging.getLogger("of.tests").level
+        logging.getLogger("of.tests").setLevel(37)
+        torch.set_default_dtype(torch.float64)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("once")
+                with self.loader(
+                    datasets.Birth,
+                    {"n": 24},
+                    batch_size=2,
+                    worker_per_consumer=2,
+                    worker_init_fn=datasets.Birth.init,
+                    worker_affinity=[min(os.sched_getaffinity(0))],
+                    seed=2**63 - 1,
+                    nb_consumer=2,
+                    validate=False,
+                ) as loader:
+                    loader.start(1)
+                    born = {one["pid"]: one for batch in loader for one in map(json.loads, batch)}
+        finally:
+            torch.set_default_dtype(torch.float32)
+            logging.getLogger("of.tests").setLevel(level)
+        assert born
+        for one in born.values():
+            first = one["at_init"]
+            assert one["own"]
+            assert first["own"]
+            assert 0 <= one["id"] < one["num_workers"]
+            assert first["argument"] == first["id"] == one["id"]
+            assert one["seed"] == (2**63 - 1 + one["id"]) % 2**63 == first["initial_seed"]
+            assert one["initial_seed"] < 2**63
+            dtype = getattr(torch, one["dtype"].removeprefix("torch."))
+            generator = torch.Generator().manual_seed(one["seed"])
+            numpy = np.random.RandomState(one["seed"] % 2**32)
+            assert one["drawn"][:2] == [random.Random(one["seed"]).random(), numpy.rand()]
+            assert one["drawn"][2] == float(torch.rand(1, generator=generator, dtype=dtype))
+            assert one["threads"] == int(os.environ.get("OMP_NUM_THREADS", 1))
+            if self.settings_arrive:
+                assert (one["dtype"], one["warnings"], one["level"]) == (
+                    "torch.float64",
+                    "once",
+                    37,
+                )
+            if self.own_machine:
+                assert one["environment"] == "as here"
+                assert one["cpus"] == [min(os.sched_getaffinity(0))]
+                assert one["handled"] == [True] * 4  # by functions, which programs don't inherit
 
 
 def _plain(batch: dict[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import random
 import signal
 import time
+import warnings
 from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import get_worker_info
 
 
 class Numbers:
@@ -334,3 +338,51 @@ class OnMeta(Numbers):
 
     def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
         return torch.empty(2, device="meta"), i
+
+
+class Birth:
+    """Each sample tells how its worker was born."""
+
+    at_init: dict[str, Any] | None = None
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        info = get_worker_info()
+        self.drawn = (random.random(), float(np.random.rand()), float(torch.rand(1)))
+        self.built_before_worker_info = info is None or info.dataset is not self
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> str:
+        return json.dumps({**self.facts(), "at_init": self.at_init, "drawn": self.drawn})
+
+    def facts(self) -> dict[str, Any]:
+        """What a data set can see of its worker."""
+        info = get_worker_info()
+        if info is None:
+            return {}
+        signals = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGHUP)
+        return {
+            "id": info.id,
+            "num_workers": info.num_workers,
+            "seed": info.seed,
+            "initial_seed": torch.initial_seed(),
+            "own": info.dataset is self,
+            "environment": os.environ.get("SWIFT_LOADER_TEST"),
+            "cpus": sorted(os.sched_getaffinity(0)),
+            "threads": torch.get_num_threads(),
+            "dtype": str(torch.get_default_dtype()),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "warnings": warnings.filters[0][0],
+            "level": logging.getLogger("of.tests").level,
+            "handled": [callable(signal.getsignal(number)) for number in signals],
+            "pid": os.getpid(),
+        }
+
+    @staticmethod
+    def init(worker: int) -> None:
+        """A `worker_init_fn`, which uses the data set as torch's documentation shows."""
+        info = get_worker_info()
+        assert info is not None
+        info.dataset.at_init = {**info.dataset.facts(), "argument": worker}

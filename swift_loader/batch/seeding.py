@@ -18,8 +18,9 @@ def seed_generators(seed: int) -> None:
 
     Args:
         seed: a number in [0, 2**64). numpy's legacy generator takes 32 bits; it gets the low half
-            mixed with the high half.
+            mixed with the high half. Torch's gets 63 bits, so that `torch.initial_seed()` fits a
+            tensor of int64, as in torch's workers.
     """
     random.seed(seed)
     np.random.seed((seed ^ (seed >> 32)) & 0xFFFFFFFF)
-    torch.default_generator.manual_seed(seed)
+    torch.default_generator.manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)

@@ -41,7 +41,8 @@ from swift_loader.transport.slots import OnMap
 from swift_loader.transport.table import pack, unpack
 from swift_loader.worker.launch import BATCH_WORKER, LaunchedWorker, Zygote
 from swift_loader.worker.place import Place
-from swift_loader.worker.zygote import STACK_SIGNAL, Exited, Started
+from swift_loader.worker.signals import STACK_SIGNAL
+from swift_loader.worker.zygote import Exited, Started
 
 __all__ = ["LocalLink"]
 

@@ -2,16 +2,17 @@
 
 The kernel tells nobody why it kills; but a control group (a container, a batch job) counts the
 processes that it killed for want of memory, and has a limit of its own that is often far below what
-the machine has. Version 2 of the interface, and version 1 where that is mounted.
+the machine has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from swift_loader.worker.cgroups import MEMBERSHIP, MOUNTED, group_folders
 
 __all__ = ["CgroupMemory", "cgroup_memory", "why_killed"]
 
@@ -31,11 +32,10 @@ class CgroupMemory:
     nb_killed: int
 
 
-def cgroup_memory(
-    membership: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")
-) -> CgroupMemory | None:
+def cgroup_memory(membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> CgroupMemory | None:
     """The innermost group with a limit, or else the innermost; None where nothing can be read."""
-    found = [group for path in _groups(membership, mounted) if (group := _read(path))]
+    folders = group_folders("memory", membership, mounted)
+    found = [group for path in folders if (group := _read(path))]
     limited = [group for group in found if group.limit_bytes is not None]
     return next(iter(limited or found), None)
 
@@ -62,20 +62,6 @@ def why_killed(max_rss_bytes: int, nb_killed_before: int, group: CgroupMemory | 
         f"{why}: {', '.join(figures)}. "
         "Fewer workers, a smaller data_queue_size or smaller samples need less"
     )
-
-
-def _groups(membership: Path, mounted: Path) -> Iterator[Path]:
-    """The folders of the group and those around it, innermost first."""
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, inside = line.split(":", 2)
-        if controllers in ("", "memory"):
-            root = mounted / controllers
-            folder = root / inside.lstrip("/")
-            yield from (path for path in (folder, *folder.parents) if path.is_relative_to(root))
 
 
 def _read(folder: Path) -> CgroupMemory | None:

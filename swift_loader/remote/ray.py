@@ -14,7 +14,7 @@ import ctypes
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from swift_loader.plan import Plan
 from swift_loader.transport.memory import map_shared
 from swift_loader.transport.messages import ErrorReport, Made, Make
 from swift_loader.transport.wakeup import Wakeup
+from swift_loader.worker.settings import read_settings
 
 __all__ = ["RayWorkers"]
 
@@ -135,7 +136,16 @@ class RayLink:
         self._over = False
         self._why = ""
         self._actor = workers.actor()
-        self._watch(_PREPARE, self._actor.prepare.remote(payload, job.place, worker))
+        # Ray's workers count themselves. Their environment, folder and CPUs are Ray's affair.
+        place = replace(
+            job.place,
+            worker_per_consumer=workers.num_workers,
+            worker_id=worker - job.first_worker,
+            log=None,
+            affinity=(),
+        )
+        settings = read_settings(of_machine=False)
+        self._watch(_PREPARE, self._actor.prepare.remote(payload, place, worker, settings))
 
     def _watch(self, ticket: int, ref: Any) -> None:
         self._refs[ticket] = ref

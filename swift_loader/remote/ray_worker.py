@@ -6,23 +6,22 @@ over the slot's bytes goes into Ray's object store, from where the training proc
 
 from __future__ import annotations
 
-import random
+import os
 import sys
 import traceback
+from collections.abc import Mapping
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from swift_loader.batch.shipping import unpack
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import ErrorReport, Made, Make
 from swift_loader.transport.written_slots import WrittenSlots
-from swift_loader.worker.faults import report
+from swift_loader.worker.birth import Birth, BirthError, settle, step
 from swift_loader.worker.maker import MakeError, Maker
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
-from swift_loader.worker.recipe import Recipe, build_dataset
+from swift_loader.worker.settings import apply_settings
 
 __all__ = ["RayWorker"]
 
@@ -40,29 +39,30 @@ class RayWorker:
         self._consumer = 0
 
     def prepare(
-        self, payload: NDArray[np.uint8], place: Place, index: int
+        self,
+        payload: NDArray[np.uint8],
+        place: Place,
+        index: int,
+        settings: Mapping[str, bytes],
     ) -> tuple[int | None, str] | ErrorReport:
-        """Build the dataset; its length and name, or why it can't be had."""
-        torch.set_num_threads(1)
+        """Be born; the length and the name of the dataset, or why it can't be had.
+
+        `settings` are the training process's, as far as they mean something on another machine.
+        """
         self._consumer = place.consumer_index
-        doing = "unpacking the dataset's class and arguments"
+        birth = Birth(place, index)
         try:
-            recipe = Recipe(**unpack(memoryview(payload.copy())))
-            seed = (place.seed + index) % 2**32
-            random.seed(seed)
-            np.random.seed(seed)
-            torch.default_generator.manual_seed(seed)
-            if recipe.worker_init_fn is not None:
-                doing = "running worker_init_fn"
-                recipe.worker_init_fn(index)
-            doing = "building the dataset"
-            dataset, nb_samples = build_dataset(recipe)
-            if nb_samples is None:
-                raise TypeError("a stream's shards belong to local workers")
-            self._maker = Maker(recipe, dataset, nb_samples, self._progress)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it goes to the training process
-            return report(error, doing)
-        return nb_samples, type(dataset).__qualname__
+            with step("taking over the settings of the training process"):
+                apply_settings(settings)
+                settle(place, index, os.environ)
+            birth.complete(memoryview(payload.copy()))
+            with step("building the dataset"):
+                if birth.nb_samples is None:
+                    raise TypeError("a stream's shards belong to local workers")
+        except BirthError as error:
+            return error.fault
+        self._maker = Maker(birth.recipe, birth.dataset, birth.nb_samples, self._progress)
+        return birth.nb_samples, birth.dataset_name
 
     def set_plan(self, plan_id: int, plan: Plan) -> None:
         """Numbers with this `plan_id` mean this plan."""

@@ -14,7 +14,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, Literal
 
 from swift_loader.pipeline.link import (
@@ -60,6 +61,7 @@ class Worker:
     """A worker of this session. One that is `leaving` gets no orders and ends when it has none."""
 
     link: LocalLink
+    id: int  # the smallest that is free, for worker info
     up: bool = False
     leaving: bool = False
     pace_s: float = 0.0
@@ -100,9 +102,7 @@ class Session:
         self._payload: HeldPayload | None = payloads.open(hello.payload_bytes, hello.payload_sha256)
         if self._payload.complete:
             self.state = "starting"
-        self._place = Place(
-            hello.consumer_index, hello.nb_consumer, hello.worker_per_consumer, hello.seed, None
-        )
+        self._place = Place(hello.consumer_index, hello.nb_consumer, capacity, hello.seed, None)
         self._nb_samples: int | None = None
         self._nb_forked = 0
         self._crashes = 0
@@ -196,7 +196,10 @@ class Session:
         assert self._payload is not None
         number = self.hello.first_worker + self._nb_forked * self.hello.worker_step
         self._nb_forked += 1
-        self.workers.append(Worker(self._fork(number, self._place, self._payload.fd)))
+        taken = {worker.id for worker in self.workers}
+        free = next(i for i in count() if i not in taken)
+        place = replace(self._place, worker_id=free)
+        self.workers.append(Worker(self._fork(number, place, self._payload.fd), free))
 
     # ---- what the workers say
 

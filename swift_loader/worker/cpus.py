@@ -7,9 +7,11 @@ Reads files and the environment; starts and changes nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from swift_loader.worker.cgroups import MEMBERSHIP, MOUNTED, group_folders, read_text
 
 __all__ = ["CpuLimits", "available_cpus", "cpu_limits"]
 
@@ -54,54 +56,36 @@ def available_cpus() -> int:
 
 def cpu_limits(
     environ: Mapping[str, str] = os.environ,
-    proc: Path = Path("/proc/self/cgroup"),
-    mounted_at: Path = Path("/sys/fs/cgroup"),
+    membership: Path = MEMBERSHIP,
+    mounted: Path = MOUNTED,
 ) -> CpuLimits:
     """All limits that hold for this process now.
 
-    `proc` names its control groups, `mounted_at` is where their files stand.
+    `membership` names its control groups, `mounted` is where their files stand.
     """
     affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
     return CpuLimits(
         machine=os.cpu_count() or 1,
         affinity=len(affinity(0)) if affinity else None,
-        quota_cpus=_quota_cpus(proc, mounted_at),
+        quota_cpus=_quota_cpus(membership, mounted),
         slurm_cpus=_positive(environ.get("SLURM_CPUS_PER_TASK")),
         nb_processes=_positive(environ.get("LOCAL_WORLD_SIZE")) or 1,
     )
 
 
-def _quota_cpus(proc: Path, mounted_at: Path) -> float | None:
+def _quota_cpus(membership: Path, mounted: Path) -> float | None:
     """The smallest quota on the way up from this process's control group."""
-    quotas: list[float] = []
-    for line in (_read(proc) or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":  # version 2: one hierarchy for all
-            quotas += _quotas(mounted_at, path, _quota_v2)
-        elif "cpu" in controllers.split(","):
-            quotas += _quotas(mounted_at / "cpu", path, _quota_v1)
-    return min(quotas, default=None)
+    folders = group_folders("cpu", membership, mounted)
+    return min((quota for at in folders if (quota := _quota(at)) is not None), default=None)
 
 
-def _quotas(root: Path, path: str, quota_of: Callable[[Path], float | None]) -> list[float]:
-    # In a container the path may be that of the host, and not be there; the root always is.
-    folder = root / path.strip("/")
-    folders = [folder, *folder.parents]
-    inside = folders[: folders.index(root) + 1] if root in folders else [root]
-    return [quota for at in inside if (quota := quota_of(at)) is not None]
-
-
-def _quota_v2(folder: Path) -> float | None:
-    """``cpu.max`` holds "quota period" in microseconds, or "max period"."""
-    words = (_read(folder / "cpu.max") or "").split()
-    if len(words) != 2 or words[0] == "max":
-        return None
-    return int(words[0]) / int(words[1])
-
-
-def _quota_v1(folder: Path) -> float | None:
-    quota_us = _positive(_read(folder / "cpu.cfs_quota_us"))  # -1: none
-    period_us = _positive(_read(folder / "cpu.cfs_period_us"))
+def _quota(folder: Path) -> float | None:
+    """CPU seconds a second: ``cpu.max`` holds quota and period, version 1 has a file for each."""
+    words = (read_text(folder / "cpu.max") or "").split()
+    if len(words) != 2:
+        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = [read_text(folder / file) or "" for file in files]
+    quota_us, period_us = (_positive(word) for word in words)  # "max" and -1: none
     return quota_us / period_us if quota_us and period_us else None
 
 
@@ -111,10 +95,3 @@ def _positive(text: str | None) -> int | None:
     except ValueError:
         return None
     return number if number > 0 else None
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except OSError:
-        return None

@@ -6,7 +6,6 @@ Role: part of the training process. Sends `Spawn` to the zygote, with the worker
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -20,14 +19,18 @@ from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.table import pack
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
-from swift_loader.worker.zygote import QUIET_SIGNALS, Inherited, Spawn
+from swift_loader.worker.signals import QUIET_SIGNALS
+from swift_loader.worker.surroundings import Surroundings, importable_path
+from swift_loader.worker.zygote import Inherited, Spawn
 
 __all__ = ["BATCH_WORKER", "LaunchedWorker", "Zygote"]
 
 BATCH_WORKER = "swift_loader.worker.process"  # the kind of worker that makes batches of a dataset
 
+# Nothing but `sys` is imported before the search path is the script's: until then the working
+# directory stands first, and there may be a `json.py`.
 _BOOT = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "import sys; sys.path[:] = eval(sys.argv.pop(1)); "
     "from swift_loader.worker.zygote import main; main(int(sys.argv.pop(1)))"
 )
 _EXIT_GRACE_S = 5.0
@@ -48,15 +51,7 @@ class LaunchedWorker:
 
     def request(self, control: Channel, place: Place, payload_fd: int, module: str) -> None:
         """Ask the zygote for the process. Raises `ChannelClosedError` when the zygote is gone."""
-        spawn = Spawn(
-            self.index,
-            place,
-            dict(os.environ),
-            _search_path(),
-            os.getcwd(),
-            list(sys.argv),
-            module,
-        )
+        spawn = Spawn(self.index, place, Surroundings.here(), module)
         inherited = Inherited(
             self._their_channel.fileno(), payload_fd, self._progress_fd, self._their_stack_fd
         )
@@ -186,7 +181,7 @@ def _boot() -> tuple[Channel, subprocess.Popen[bytes]]:
                 *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
                 "-c",
                 _BOOT,
-                json.dumps(_search_path()),
+                ascii(importable_path()),
                 str(theirs.fileno()),
             ],
             pass_fds=(theirs.fileno(),),
@@ -197,11 +192,6 @@ def _boot() -> tuple[Channel, subprocess.Popen[bytes]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
     return control, process
-
-
-def _search_path() -> list[str]:
-    """`sys.path` for another process: the empty entry means this working directory."""
-    return [path or os.getcwd() for path in sys.path]
 
 
 def _forget_in_forked_child() -> None:

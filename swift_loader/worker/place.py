@@ -19,3 +19,8 @@ class Place:
     seed: int
     log: LogConfig | None
     affinity: tuple[tuple[int, ...], ...] = ()  # CPUs, dealt round the workers; empty: any
+    worker_id: int | None = None  # in [0, worker_per_consumer), where it isn't the worker's number
+
+    def id_of(self, worker: int) -> int:
+        """What worker info gives as the id of a worker."""
+        return worker if self.worker_id is None else self.worker_id

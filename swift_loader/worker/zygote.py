@@ -28,20 +28,19 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.table import message, pack, unpack
 from swift_loader.transport.wakeup import Wakeup
+from swift_loader.worker import signals
 from swift_loader.worker.place import Place
+from swift_loader.worker.surroundings import Surroundings
 
-__all__ = ["QUIET_SIGNALS", "STACK_SIGNAL", "Exited", "Inherited", "Spawn", "Started", "main"]
+__all__ = ["Exited", "Inherited", "Spawn", "Started", "main"]
 
 _TAIL_BYTES = 8192
 _PR_SET_PDEATHSIG = 1
-QUIET_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Asks a worker for its Python stacks; a real-time signal, so that no dataset's own is taken.
-STACK_SIGNAL = signal.SIGRTMIN + 9 if sys.platform == "linux" else signal.SIGUSR2
 
 
 class Inherited(NamedTuple):
@@ -63,10 +62,7 @@ class Spawn:
 
     index: int
     place: Place
-    environ: dict[str, str]
-    sys_path: list[str]
-    cwd: str
-    argv: list[str]
+    surroundings: Surroundings
     module: str
 
 
@@ -105,10 +101,7 @@ class _ForkedWorker(BaseException):
 
 def main(control_fd: int) -> None:
     """The whole life of a zygote; in a worker, the whole life of the worker."""
-    for number in QUIET_SIGNALS:
-        # A handler, not SIG_IGN: that would be inherited by programs which a dataset starts.
-        signal.signal(number, _do_nothing)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, QUIET_SIGNALS)
+    signals.be_quiet()
     # What every worker needs, imported once:
     import swift_loader.worker.process  # noqa: F401
 
@@ -123,10 +116,6 @@ def main(control_fd: int) -> None:
     run()  # outside of the handler: what the worker raises is not an error while handling another
 
 
-def _do_nothing(number: int, frame: Any) -> None:
-    pass
-
-
 class _Zygote:
     def __init__(self, control: Channel) -> None:
         self._control = control
@@ -135,7 +124,7 @@ class _Zygote:
         self._selector.register(control, selectors.EVENT_READ, self._on_control)
         self._open = True
         self._wakeup = Wakeup()
-        signal.signal(signal.SIGCHLD, _do_nothing)
+        signal.signal(signal.SIGCHLD, signals.do_nothing)
         signal.set_wakeup_fd(self._wakeup.signal_fd, warn_on_full_buffer=False)
         self._selector.register(self._wakeup, selectors.EVENT_READ, self._on_wake)
 

@@ -35,7 +35,7 @@ PRIVATE = {
         "batch/collate.py": "types that the user registered with torch are collated as here only",
         "dataloader2/iter/prefetch.py": "`pin_memory()` of data pipes",
         "rpcdataloader/pinning.py": "pinning of batches",
-        "worker/process.py": "`get_worker_info()` in a worker is None: no stream is split by it",
+        "worker/birth.py": "`get_worker_info()` in a worker is None: no stream is split by it",
         "worker/stream.py": "`get_worker_info()` in a worker is None: no stream is split by it",
     },
     "torch.utils.data.datapipes._hook_iterator": {
@@ -52,7 +52,7 @@ PRIVATE = {
         "dataloader2/map/converting.py": "these data pipes",
     },
     "_worker_info": {
-        "worker/process.py": "`get_worker_info()` in a worker is None: no stream is split by it",
+        "worker/birth.py": "`get_worker_info()` in a worker is None: no stream is split by it",
         "worker/stream.py": "`get_worker_info()` in a worker is None: no stream is split by it",
     },
     "_is_child_datapipe": {
@@ -63,16 +63,16 @@ PRIVATE = {
     },
     "_indices": {
         "batch/reduce.py": "sparse tensors that are not coalesced",
-        "pipeline/staging.py": "sparse tensors that are not coalesced, on a GPU",
+        "batch/tree.py": "sparse tensors that are not coalesced, on a GPU",
     },
     "_values": {
         "batch/reduce.py": "sparse tensors that are not coalesced",
-        "pipeline/staging.py": "sparse tensors that are not coalesced, on a GPU",
+        "batch/tree.py": "sparse tensors that are not coalesced, on a GPU",
     },
     "_slotnames": {"batch/reduce.py": "attributes in slots of a subclass of tensor"},
     "_mmap": {"batch/memmaps.py": "numpy: memory maps travel as the name of their file"},
     "_args_from_interpreter_flags": {"worker/launch.py": "workers get the flags of python -X, -W"},
-    "_run_exitfuncs": {"worker/process.py": "what a data set registered with atexit runs"},
+    "_run_exitfuncs": {"worker/birth.py": "what a data set registered with atexit runs"},
     "_posixshmem": {"transport/memory.py": "macOS: memory without a name"},
     "_core": {"telemetry/log.py": "loguru: a log of the loader's own, apart from the user's"},
 }

@@ -32,12 +32,11 @@ from swift_loader.dataloader2.workers.link import DispatchPort
 from swift_loader.dataloader2.workers.server import DispatcherGone, EpochOver, Server
 from swift_loader.dataloader2.workers.wire import Begin, Connect
 from swift_loader.transport.channel import Channel, ChannelClosedError
-from swift_loader.transport.memory import map_private
 from swift_loader.transport.messages import Ready, StartFailed
 from swift_loader.transport.table import pack, unpack
-from swift_loader.worker.faults import report, revive
+from swift_loader.worker.birth import BirthError, announce, enter, leave, read_payload, step
+from swift_loader.worker.faults import revive
 from swift_loader.worker.place import Place
-from swift_loader.worker.process import announce, enter, leave
 from swift_loader.worker.progress import Progress
 from swift_loader.worker.zygote import Inherited, Spawn
 
@@ -70,33 +69,27 @@ def main(spawn: Spawn, inherited: Inherited) -> None:
     channel, progress = enter(spawn, inherited)
     status = 0
     try:
-        server = _prepared(spawn, inherited.payload, channel, progress)
-        if server is None:
-            status = 1
-        else:
-            server.serve()
+        _prepared(spawn, inherited.payload, channel, progress).serve()
+    except BirthError as error:
+        status = 1
+        channel.send(*pack(StartFailed(error.fault)))
     except ChannelClosedError:
         pass  # the training process does not want us any more
     channel.close()
     leave(status)
 
 
-def _prepared(spawn: Spawn, payload_fd: int, channel: Channel, progress: Progress) -> Server | None:
-    """The server of this process; `None` where it could not be built, which was said then."""
-    doing = "unpacking the graph of pipes"
-    try:
-        region = map_private(payload_fd, os.fstat(payload_fd).st_size)
+def _prepared(spawn: Spawn, payload_fd: int, channel: Channel, progress: Progress) -> Server:
+    """The server of this process. Raises `BirthError`."""
+    with step("unpacking the graph of pipes"):
+        parts: WorkerParts | DispatcherParts = unpack_parts(read_payload(payload_fd))["parts"]
         os.close(payload_fd)
-        parts: WorkerParts | DispatcherParts = unpack_parts(memoryview(region))["parts"]
         with_single_hooks(parts.datapipe)
-        doing = "preparing the graph of pipes"
+    with step("preparing the graph of pipes"):
         if isinstance(parts, DispatcherParts):
             server = _dispatcher(parts, channel, progress)
         else:
             server = _worker(parts, spawn.index, spawn.place, channel, progress)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 it goes to the training loop
-        channel.send(*pack(StartFailed(report(error, doing))))
-        return None
     channel.send(*pack(Ready(None, type(parts.datapipe).__qualname__)))
     return server
 
@@ -130,9 +123,10 @@ def _worker(
         (line,) = lines.values()
         dispatched = DispatchedPipe(line, parts.nb_ahead)
         ((datapipe, _),) = replace_dp(graph, placeholders[0], dispatched).values()
+    announce(place, index, datapipe)
     if parts.init_fn is not None:
         datapipe = parts.init_fn(datapipe, info)
-    announce(place, index, datapipe, place.seed)
+        announce(place, index, datapipe)
     current = [datapipe]
 
     def begin(epoch: Begin) -> Iterator[Any]:

@@ -14,6 +14,8 @@ from tests.process.remote.endpoints import RunningEndpoint
 
 @pytest.mark.usefixtures("nothing_left")
 class TestEndpointAlone(Conformance):
+    own_machine = settings_arrive = False  # they are the endpoint's
+
     @pytest.fixture(autouse=True)
     def _use(self, endpoint: RunningEndpoint) -> None:
         self.endpoint = endpoint
@@ -33,6 +35,8 @@ class TestEndpointAlone(Conformance):
 
 @pytest.mark.usefixtures("nothing_left")
 class TestEndpointsBesideLocalWorkers(Conformance):
+    own_machine = settings_arrive = False
+
     @pytest.fixture(autouse=True)
     def _use(self, endpoint: RunningEndpoint) -> None:
         self.endpoint = endpoint

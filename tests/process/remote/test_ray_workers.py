@@ -34,6 +34,8 @@ def workers(count: int = 2) -> RayWorkers:
 
 @pytest.mark.usefixtures("cluster")
 class TestRayWorkers(Conformance):
+    own_machine = False  # environment and CPUs are Ray's affair
+
     def loader(self, dataset: Any, kwargs: dict[str, Any], **options: Any) -> SwiftLoader:
         count = options.pop("worker_per_consumer", 1)
         return SwiftLoader(

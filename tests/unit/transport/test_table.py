@@ -19,6 +19,7 @@ from swift_loader.plan import Plan
 from swift_loader.transport import messages
 from swift_loader.transport.table import TABLE, MessageError, pack, unpack
 from swift_loader.worker.place import Place
+from swift_loader.worker.surroundings import Surroundings
 
 FAULT = messages.ErrorReport(b"N.", "ValueError", "broken", "Traceback ...", "fetching", (3,))
 BAD = messages.BadSample(3, "ValueError: x", True)
@@ -36,7 +37,12 @@ MESSAGES = [
     messages.Failed(1, FAULT),
     messages.Skipped(1),
     messages.Exhausted(1),
-    life.Spawn(1, Place(0, 1, 1, 0, None), {"A": "b"}, ["/x"], "/", ["a.py"], "module"),
+    life.Spawn(
+        1,
+        Place(0, 1, 1, 0, None),
+        Surroundings({"A": "b"}, "/", ["/x"], ["a.py"], {"umask": b""}),
+        "module",
+    ),
     life.Started(77),
     life.Exited(-9, "last words", 1 << 30),
     pipes.Begin(1, SeedGenerator(3), b"fn", 4),

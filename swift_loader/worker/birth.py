@@ -1,0 +1,179 @@
+"""The birth of a worker, of every kind: a child process, one of an endpoint, a Ray actor, a process
+of data pipes.
+
+The order is that of torch's workers, except that the data set is built here and not sent:
+
+1. `settle`: surroundings, CPUs, threads (a child process also: signals and stacks, in `enter`);
+2. seeds of `random`, `numpy.random` and torch: the loader's seed plus the worker's id;
+3. the user's things are unpacked, the data set is built;
+4. `torch.utils.data.get_worker_info()` gives id, number of workers, seed and data set;
+5. `worker_init_fn(id)`.
+
+What goes wrong is a `BirthError`, which holds what is sent to the training process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import os
+import random
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.random  # at once for all workers: numpy itself imports it when it is first used
+import torch
+import torch.utils.data
+from torch.utils.data._utils import worker as torch_worker
+
+from swift_loader.batch.shipping import unpack
+from swift_loader.telemetry.log import LogHandle, open_log, worker_role
+from swift_loader.transport.channel import Channel, ChannelClosedError
+from swift_loader.transport.memory import map_private, map_shared
+from swift_loader.transport.messages import ErrorReport
+from swift_loader.worker import signals
+from swift_loader.worker.faults import report
+from swift_loader.worker.place import Place
+from swift_loader.worker.progress import Progress
+from swift_loader.worker.recipe import Recipe, build_dataset
+from swift_loader.worker.zygote import Inherited, Spawn
+
+__all__ = [
+    *("Birth", "BirthError", "announce", "enter", "leave", "read_payload", "seed_of"),
+    *("seed_worker", "settle", "step"),
+]
+
+
+class BirthError(Exception):
+    """The worker could not be born; `fault` says why."""
+
+    def __init__(self, fault: ErrorReport) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+@contextmanager
+def step(doing: str) -> Iterator[None]:
+    """A part of the birth, with code of the user's. Raises `BirthError` for what it raises."""
+    try:
+        yield
+    except ChannelClosedError:
+        raise  # the training process does not want us any more
+    except BaseException as error:
+        raise BirthError(report(error, doing)) from error
+
+
+def enter(spawn: Spawn, inherited: Inherited) -> tuple[Channel, Progress]:
+    """The first of all in a child process of the zygote: it becomes a worker."""
+    os.register_at_fork(after_in_child=signals.restore)
+    spawn.surroundings.enter()
+    faulthandler.enable()
+    faulthandler.register(signals.STACK_SIGNAL, file=inherited.stack, all_threads=True)
+    settle(spawn.place, spawn.index, os.environ)
+    progress_map = map_shared(inherited.progress, Progress.NBYTES)
+    os.close(inherited.progress)
+    channel = Channel(socket.socket(fileno=inherited.channel))
+    return channel, Progress(memoryview(progress_map))
+
+
+def leave(status: int) -> NoReturn:
+    """What every child process ends with."""
+    atexit._run_exitfuncs()  # what the dataset registered, and its process pools
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def settle(
+    place: Place,
+    index: int,
+    environ: Mapping[str, str],
+    settings: Mapping[str, bytes] | None = None,
+) -> None:
+    """CPUs and threads: one process a core is the plan, a worker computes with one thread.
+
+    The user may say more, by ``OMP_NUM_THREADS``.
+    """
+    if place.affinity and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, place.affinity[index % len(place.affinity)])
+    torch.set_num_threads(_nb_threads(environ.get("OMP_NUM_THREADS", "")))
+
+
+def _nb_threads(text: str) -> int:
+    """Of OpenMP's list, a number for each level of nesting, the first; 1 where there is none."""
+    first = text.partition(",")[0].strip()
+    return max(1, int(first)) if first.isdecimal() else 1
+
+
+def read_payload(fd: int) -> memoryview:
+    """The user's things as they were shipped. Pages that are written to are this process's own."""
+    return memoryview(map_private(fd, os.fstat(fd).st_size))
+
+
+def seed_worker(seed: int) -> None:
+    """Seed the generators of this process as torch seeds those of its workers."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+
+
+def announce(place: Place, index: int, dataset: Any) -> None:
+    """Let `torch.utils.data.get_worker_info()` give the place among this consumer's workers."""
+    torch_worker._worker_info = torch_worker.WorkerInfo(
+        id=place.id_of(index),
+        num_workers=place.worker_per_consumer,
+        seed=seed_of(place, index),
+        dataset=dataset,
+    )
+
+
+def seed_of(place: Place, index: int) -> int:
+    """The loader's seed plus the worker's id. Fits a tensor of int64, as torch's does."""
+    return (place.seed + place.id_of(index)) % 2**63
+
+
+class Birth:
+    """Steps 2 to 5 for a worker that makes batches of a data set.
+
+    `recipe`, `dataset` and `nb_samples` (None: a stream) are there after `complete`.
+    """
+
+    recipe: Recipe
+    dataset: Any
+    nb_samples: int | None
+
+    def __init__(self, place: Place, index: int) -> None:
+        self._place = place
+        self._index = index
+        self.seed = seed_of(place, index)
+        self.log: LogHandle | None = None
+
+    def complete(self, payload: memoryview) -> None:
+        """Raises `BirthError`."""
+        place, index = self._place, self._index
+        with step("unpacking the dataset's class and arguments"):
+            if place.log is not None:
+                self.log = open_log(place.log, worker_role(place.consumer_index, index))
+                self.log.logger.info("worker started, pid {}", os.getpid())
+            seed_worker(self.seed)
+            self.recipe = recipe = Recipe(**unpack(payload))
+        with step("building the dataset"):
+            self.dataset, self.nb_samples = build_dataset(recipe)
+        announce(place, index, self.dataset)
+        if recipe.worker_init_fn is not None:
+            with step("running worker_init_fn"):
+                recipe.worker_init_fn(place.id_of(index))
+
+    @property
+    def dataset_name(self) -> str:
+        return type(self.dataset).__qualname__
+
+    def close(self) -> None:
+        """Close the log."""
+        if self.log is not None:
+            self.log.logger.info("worker ends")
+            self.log.close()

@@ -1,0 +1,242 @@
+"""Process-wide settings that a script makes and a worker must share, each with its two functions.
+
+The training process reads them whenever it starts a worker; the worker applies them before
+anything of the user's runs there. To add one: a line in `SETTINGS`; `docs/workers.md` has a table.
+
+Settings of a module are read where the training process has imported that module: where it has
+not, nobody has changed them. Nothing here imports torch: starting a worker does not wait for it.
+"""
+
+from __future__ import annotations
+
+import locale
+import logging
+import os
+import pickle
+import resource
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["SETTINGS", "Setting", "apply_settings", "read_settings"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting, or several that go together.
+
+    `of_machine`: it belongs to the process on its machine, and does not travel to another one.
+    """
+
+    name: str
+    module: str
+    read: Callable[[Any], Any]
+    apply: Callable[[Any, Any], object]
+    of_machine: bool = False
+
+
+def read_settings(*, of_machine: bool = True) -> dict[str, bytes]:
+    """The settings of this process, by name. One that can't be pickled is left out."""
+    found = {}
+    for one in SETTINGS:
+        module = sys.modules.get(one.module)
+        if module is None or (one.of_machine and not of_machine):
+            continue
+        with suppress(pickle.PicklingError, AttributeError, TypeError):  # what pickle raises
+            found[one.name] = pickle.dumps(one.read(module))
+    return found
+
+
+def apply_settings(found: Mapping[str, bytes]) -> None:
+    """Make them those of this process. Raises what unpickling a handler of the user's raises."""
+    for one in SETTINGS:
+        if one.name in found:
+            one.apply(sys.modules[one.module], pickle.loads(found[one.name]))
+
+
+def _read_deterministic(torch: Any) -> tuple[bool, bool]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+
+
+def _apply_deterministic(torch: Any, found: tuple[bool, bool]) -> None:
+    if found != _read_deterministic(torch):
+        torch.use_deterministic_algorithms(found[0], warn_only=found[1])
+
+
+def _apply_filters(module: Any, filters: list[Any]) -> None:
+    warnings.resetwarnings()  # forgets also which warnings were given
+    warnings.filters[:] = filters  # type: ignore[index]
+
+
+_SAME_STREAMS = ("stdout", "stderr")
+
+
+def _read_logging(module: Any) -> dict[str, Any]:
+    loggers = [
+        logger
+        for logger in logging.root.manager.loggerDict.values()
+        if isinstance(logger, logging.Logger) and logger.level != logging.NOTSET
+    ]
+    return {
+        "disabled": logging.root.manager.disable,
+        "root": logging.root.level,
+        "levels": {logger.name: logger.level for logger in loggers},
+        "handlers": [
+            made
+            for handler in logging.root.handlers
+            if (made := _read_handler(handler)) is not None
+        ],
+    }
+
+
+def _read_handler(handler: logging.Handler) -> bytes | None:
+    """How to make such a handler: pickled, as its class or its formatter may be the user's."""
+    kind: tuple[str, Any]
+    if type(handler) is logging.StreamHandler:
+        names = [name for name in _SAME_STREAMS if handler.stream is getattr(sys, name)]
+        if not names:
+            return None
+        kind = "stream", names[0]
+    elif type(handler) is logging.FileHandler:
+        kind = "file", (handler.baseFilename, handler.encoding, handler.errors)
+    else:
+        kind = "any", handler
+    try:
+        return pickle.dumps((kind, handler.level, handler.formatter, handler.filters))
+    except (pickle.PicklingError, AttributeError, TypeError):  # a lock, a socket, a local class
+        return None
+
+
+def _apply_logging(module: Any, found: dict[str, Any]) -> None:
+    logging.disable(found["disabled"])
+    logging.root.setLevel(found["root"])
+    for name, level in found["levels"].items():
+        logging.getLogger(name).setLevel(level)
+    if logging.root.handlers:
+        return  # the script's own, where it was imported or forked
+    for made in found["handlers"]:
+        (kind, about), level, formatter, filters = pickle.loads(made)
+        handler: logging.Handler
+        if kind == "stream":
+            handler = logging.StreamHandler(getattr(sys, about))
+        elif kind == "file":
+            path, encoding, errors = about
+            handler = logging.FileHandler(path, "a", encoding, errors=errors)
+        else:
+            handler = about
+        handler.setLevel(level)
+        handler.setFormatter(formatter)
+        handler.filters[:] = filters
+        logging.root.addHandler(handler)
+
+
+def _read_umask(module: Any) -> int | None:
+    """From Linux, which tells it; elsewhere it can't be read without setting it."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), None)
+
+
+def _apply_umask(module: Any, mask: int | None) -> None:
+    if mask is not None:
+        os.umask(mask)
+
+
+def _apply_nice(module: Any, priority: int) -> None:
+    if priority > os.getpriority(os.PRIO_PROCESS, 0):
+        os.setpriority(os.PRIO_PROCESS, 0, priority)
+
+
+def _read_limits(module: Any) -> dict[str, tuple[int, int]]:
+    return {
+        name: resource.getrlimit(getattr(resource, name))
+        for name in dir(resource)
+        if name.startswith("RLIMIT_")
+    }
+
+
+def _apply_limits(module: Any, limits: dict[str, tuple[int, int]]) -> None:
+    for name, limit in limits.items():
+        number = getattr(resource, name)
+        if resource.getrlimit(number) != limit:
+            with suppress(ValueError, PermissionError):  # one that may only be lowered
+                resource.setrlimit(number, limit)
+
+
+def _apply_locale(module: Any, name: str) -> None:
+    with suppress(locale.Error):  # put together of parts, on a system that can't read that back
+        locale.setlocale(locale.LC_ALL, name)
+
+
+def _apply_start_method(multiprocessing: Any, method: str | None) -> None:
+    if method is not None:
+        multiprocessing.set_start_method(method, force=True)
+
+
+def _apply_authkey(process: Any, key: bytes) -> None:
+    process.current_process().authkey = key
+
+
+def _read_filters(module: Any) -> list[Any]:
+    return list(warnings.filters)
+
+
+SETTINGS = (
+    Setting(
+        "torch's default dtype",
+        "torch",
+        lambda torch: torch.get_default_dtype(),
+        lambda torch, dtype: torch.set_default_dtype(dtype),
+    ),
+    Setting("deterministic algorithms", "torch", _read_deterministic, _apply_deterministic),
+    Setting(
+        "precision of float32 products",
+        "torch",
+        lambda torch: torch.get_float32_matmul_precision(),
+        lambda torch, precision: torch.set_float32_matmul_precision(precision),
+    ),
+    Setting(
+        "numpy's `seterr`",
+        "numpy",
+        lambda numpy: numpy.geterr(),
+        lambda numpy, found: numpy.seterr(**found),
+    ),
+    Setting("filters of warnings", "warnings", _read_filters, _apply_filters),
+    Setting(
+        "levels of loggers, handlers of the root one", "logging", _read_logging, _apply_logging
+    ),
+    Setting(
+        "recursion limit",
+        "sys",
+        lambda sys: sys.getrecursionlimit(),
+        lambda sys, limit: sys.setrecursionlimit(limit),
+    ),
+    Setting(
+        "key of `multiprocessing`'s managers",
+        "multiprocessing.process",
+        lambda process: bytes(process.current_process().authkey),
+        _apply_authkey,
+        of_machine=True,
+    ),
+    Setting(
+        "start method of `multiprocessing`",
+        "multiprocessing",
+        lambda multiprocessing: multiprocessing.get_start_method(allow_none=True),
+        _apply_start_method,
+    ),
+    Setting(
+        "locale", "locale", lambda locale: locale.setlocale(locale.LC_ALL), _apply_locale, True
+    ),
+    Setting("umask", "os", _read_umask, _apply_umask, True),
+    Setting("nice", "os", lambda os: os.getpriority(os.PRIO_PROCESS, 0), _apply_nice, True),
+    Setting("resource limits", "resource", _read_limits, _apply_limits, True),
+)

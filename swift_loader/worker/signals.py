@@ -1,0 +1,46 @@
+"""Which signals end a worker: those that say so, and none that is meant for the training process.
+
+A terminal or a batch system signals the whole group: Ctrl-C, Slurm's notice before it preempts,
+a timer. The training process decides what that means; it may be writing a checkpoint, and wants
+batches. So workers and the process they are forked from do nothing, by a handler and not by
+`SIG_IGN`, which programs that a data set starts would inherit. A data set may set handlers of its
+own.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any
+
+__all__ = ["QUIET_SIGNALS", "STACK_SIGNAL", "be_quiet", "do_nothing", "restore"]
+
+# Asks a worker for its Python stacks; a real-time signal, so that no dataset's own is taken.
+STACK_SIGNAL = signal.SIGRTMIN + 9 if sys.platform == "linux" else signal.SIGUSR2
+
+_NAMED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF")
+_REAL_TIME = range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if sys.platform == "linux" else ()
+QUIET_SIGNALS = frozenset({int(signal.Signals[name]) for name in _NAMED} | {*_REAL_TIME}) - {
+    int(STACK_SIGNAL)
+}
+
+
+def do_nothing(number: int, frame: Any) -> None:
+    """A handler."""
+
+
+def be_quiet() -> None:
+    """From now on these signals do nothing here. Native code goes on with what it waits for."""
+    for number in QUIET_SIGNALS:
+        signal.signal(number, do_nothing)
+        signal.siginterrupt(number, False)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, QUIET_SIGNALS)
+
+
+def restore() -> None:
+    """In a process that a data set has forked, which is nobody's worker: it ends as it is told."""
+    for number in QUIET_SIGNALS:
+        if signal.getsignal(number) is do_nothing:
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

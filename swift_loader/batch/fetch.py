@@ -36,21 +36,21 @@ class _Skip:
 
 
 SKIP: Final = _Skip()
-OnError = Literal["raise", "skip", "replace"] | Callable[[Exception, int], Any]
+OnError = Literal["raise", "skip", "replace"] | Callable[[Exception, Any], Any]
 
 
 class BadSampleError(Exception):
-    """Internal: sample `index` raised, and the policy is to raise. The cause is what it raised."""
+    """Internal: one of `keys` raised, and the policy is to raise. The cause is what it raised."""
 
-    def __init__(self, index: int) -> None:
-        super().__init__(index)
-        self.index = index
+    def __init__(self, keys: Sequence[Any]) -> None:
+        super().__init__(keys)
+        self.keys = keys
 
 
 class Fetcher:
     """Fetches the samples of a batch. Not for several threads at once.
 
-    `progress[0]` is set to the index of each sample before it is fetched.
+    `progress[0]` is set to the index of each sample before it is fetched, where it is a number.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Fetcher:
         self._dataset = dataset
         self._nb_samples = nb_samples
         self._on_error = on_error
-        self._progress = progress
+        self._cells = self._progress = progress
         self._many = getattr(dataset, "__getitems__", None)
         self._pool = (
             ThreadPoolExecutor(threads, thread_name_prefix="swift_loader-fetch")
@@ -72,53 +72,65 @@ class Fetcher:
             else None
         )
 
-    def fetch(self, indices: Sequence[int]) -> tuple[list[Any], list[Bad]]:
+    def fetch(self, indices: Any, plain: bool = True) -> tuple[list[Any], list[Bad]]:
         """The samples, and the bad ones.
+
+        `plain`: the keys are a list of int64. Else they are what a sampler gave, of any types, and
+        ``__getitems__`` is given that very object.
 
         Raises `BadSampleError` (from the exception itself) when a sample raised and the policy,
         or the callable, says so.
         """
+        self._progress = self._cells if plain else [-1]
         if callable(self._many):
             return self._fetch_many(indices)
+        if not plain:
+            indices = list(indices)
         if self._pool is not None:
             return self._resolve(indices, list(self._pool.map(self._try, indices)))
         samples = []
         dataset, progress = self._dataset, self._progress
-        index = -1
+        index: Any = -1
         try:
             for index in indices:
                 progress[0] = index
                 samples.append(dataset[index])
         except Exception as error:
             if self._on_error == "raise":
-                raise BadSampleError(index) from error
+                raise BadSampleError([index]) from error
             done = len(samples)
             rest = [self._try(i) for i in indices[done + 1 :]]
             return self._resolve(indices, [*samples, _Raised(error), *rest])
         return samples, []
 
+    def fetch_one(self, keys: Any, plain: bool = True) -> tuple[list[Any], list[Bad]]:
+        """The sample of the only key, without ``__getitems__``: not batched, as torch has it."""
+        self._progress = self._cells if plain else [-1]
+        return self._resolve(keys, [self._try(keys[0])])
+
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _fetch_many(self, indices: Sequence[int]) -> tuple[list[Any], list[Bad]]:
+    def _fetch_many(self, indices: Any) -> tuple[list[Any], list[Bad]]:
         assert self._many is not None
-        self._progress[0] = indices[0] if indices else -1
+        self._progress[0] = indices[0] if self._progress is self._cells and indices else -1
         try:
             return list(self._many(indices)), []
         except Exception as error:
             if self._on_error == "raise":
-                raise BadSampleError(-1) from error
+                raise BadSampleError(list(indices)) from error
+        indices = list(indices)
         return self._resolve(indices, [self._try(index) for index in indices])
 
-    def _try(self, index: int) -> Any:
+    def _try(self, index: Any) -> Any:
         self._progress[0] = index
         try:
             return self._dataset[index]
         except Exception as error:  # noqa: BLE001 - the policy decides
             return _Raised(error)
 
-    def _resolve(self, indices: Sequence[int], results: list[Any]) -> tuple[list[Any], list[Bad]]:
+    def _resolve(self, indices: Sequence[Any], results: list[Any]) -> tuple[list[Any], list[Bad]]:
         """Apply the policy to the bad ones among `results`."""
         if not any(type(result) is _Raised for result in results):
             return results, []
@@ -134,29 +146,30 @@ class Fetcher:
             if stand_in is not SKIP:
                 samples.append(stand_in)
         if not samples:
-            samples.append(self._next_good(indices[-1], bad))
+            samples.append(self._next_good(indices[-1], bad[-1].error, bad))
         return samples, bad
 
     def _stand_in(
-        self, error: Exception, index: int, position: int, good: list[Any], bad: list[Bad]
+        self, error: Exception, index: Any, position: int, good: list[Any], bad: list[Bad]
     ) -> Any:
         """What takes the place of a bad sample: another one, or `SKIP`."""
         if self._on_error == "raise":
-            raise BadSampleError(index) from error
+            raise BadSampleError([index]) from error
         if self._on_error == "skip":
             return SKIP
         if self._on_error == "replace":
             if not good:
-                good.append(self._next_good(index, bad))
+                good.append(self._next_good(index, error, bad))
             return good[position % len(good)]
         try:
             return self._on_error(error, index)
         except Exception as refused:
-            raise BadSampleError(index) from refused
+            raise BadSampleError([index]) from refused
 
-    def _next_good(self, index: int, bad: list[Bad]) -> Any:
-        """The next good sample after `index`: a batch must hold something."""
-        error: Exception | None = None
+    def _next_good(self, index: Any, error: Exception, bad: list[Bad]) -> Any:
+        """The next good sample after `index`, which raised `error`: a batch must hold something."""
+        if self._progress is not self._cells:  # nobody knows what follows a key that is no number
+            raise BadSampleError([index]) from error
         for step in range(1, min(_STAND_IN_TRIES, self._nb_samples) + 1):
             candidate = (index + step) % self._nb_samples
             result = self._try(candidate)
@@ -164,14 +177,14 @@ class Fetcher:
                 return result
             error = result.error
             bad.append(Bad(candidate, error, replaced=True))
-        raise BadSampleError(index) from error
+        raise BadSampleError([index]) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
     """A sample that raised, and whether another one stands in."""
 
-    index: int
+    index: Any
     error: Exception
     replaced: bool
 

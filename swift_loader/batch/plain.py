@@ -175,7 +175,8 @@ def _number(plain: Any, field: str, depth: int) -> Any:
 
 def _array(plain: Any, field: str, depth: int) -> npt.NDArray[Any]:
     array = _numpy(_data(plain["$array"]), plain["dtype"], _shape(plain["shape"]))
-    return array.copy()  # one that can be written to
+    writable: npt.NDArray[Any] = array.copy()
+    return writable
 
 
 def _numpy(data: bytes, name: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -252,7 +252,9 @@ def check_codec(encoder: object, decoder: object) -> None:
         )
 
 
-def check_samplers(sampler: object, batch_sampler: object, shuffle: bool, batch_size: int) -> None:
+def check_samplers(
+    sampler: object, batch_sampler: object, shuffle: bool, batch_size: int | None
+) -> None:
     """An order of the user's leaves nothing to shuffle. Raises `ConfigError`."""
     for option, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if value is not None and shuffle:

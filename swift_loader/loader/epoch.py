@@ -29,8 +29,8 @@ class Standing:
     that they hold is closed, as soon as nobody has them.
     """
 
-    def __init__(self, part: EpochPart) -> None:
-        self.taken = Taken(part)
+    def __init__(self, taken: Taken) -> None:
+        self.taken = taken
         self.ended = False  # `StopIteration` was raised
         self.overtaken = False  # by a later iterator, or a loaded state
 

@@ -4,7 +4,7 @@
 torch                 here
 ====================  ==========================================================================
 dataset               travels to the workers by pickle, arrays out of band
-batch_size            batch_size; None (no batching): single samples
+batch_size            batch_size
 shuffle               shuffle, over the whole dataset (nearby_shuffle=0)
 sampler,              taken over where the user brought one: the order is theirs
 batch_sampler
@@ -25,16 +25,16 @@ context
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
-from torch.utils.data.dataloader import default_collate
+from torch.utils.data.dataloader import default_collate, default_convert
 
 from swift_loader.errors import refuse
 
 __all__ = ["dataset_and_options"]
+
+_OURS = (default_collate, default_convert)  # torch's defaults, which give the same here
 
 
 def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
@@ -53,16 +53,13 @@ def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
         "worker_per_consumer": max(1, dataloader.num_workers),
         "worker_init_fn": dataloader.worker_init_fn,
         "in_order": getattr(dataloader, "in_order", True),  # torch has it since 2.6
-        "collate_fn": None if dataloader.collate_fn is default_collate else dataloader.collate_fn,
+        "collate_fn": None if dataloader.collate_fn in _OURS else dataloader.collate_fn,
         **_order(dataloader),
     }
     if dataloader.num_workers and dataloader.prefetch_factor:
         options["data_queue_size"] = dataloader.num_workers * dataloader.prefetch_factor
     if dataloader.timeout:
         options["timeout"] = dataloader.timeout
-    if dataloader.batch_size is None and dataloader.batch_sampler is None:
-        options["batch_size"] = 1
-        options["collate_fn"] = partial(_single, dataloader.collate_fn)
     # torch wraps data pipes for its own pickling.
     return getattr(dataloader.dataset, "_datapipe", dataloader.dataset), options
 
@@ -108,9 +105,3 @@ def _order(dataloader: DataLoader[Any]) -> dict[str, Any]:
             options["seed"] = sampler.generator.initial_seed() % 2**63
         return options
     return {**options, "sampler": sampler}
-
-
-def _single(collate_fn: Callable[[Any], Any], samples: list[Any]) -> Any:
-    """A batch of one sample is that sample, as without batching in torch."""
-    [sample] = samples
-    return collate_fn(sample)

@@ -24,11 +24,11 @@ from swift_loader.loader.from_torch import dataset_and_options
 from swift_loader.loader.given import given_by_name
 from swift_loader.loader.names import by_own_names
 from swift_loader.loader.options import Config, parameters_text
-from swift_loader.loader.orders import Sampled, facts_of, order_of
+from swift_loader.loader.orders import facts_of, order_of, sampling_of
 from swift_loader.loader.target import Target
 from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.order.order import Order
-from swift_loader.order.sampled import batches_of
+from swift_loader.order.part import Taken
 from swift_loader.order.state import State, saved_seed
 from swift_loader.pipeline.sources import Source
 from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
@@ -69,7 +69,7 @@ class SwiftLoader(TorchAttributes):
         self,
         dataset_class: Callable[..., Any] | Any = None,
         dataset_kwargs: Mapping[str, Any] | None = None,
-        batch_size: int = 1,
+        batch_size: int | None = 1,
         nb_consumer: int = 1,
         worker_per_consumer: int | Literal["auto"] = 1,
         shuffle: bool = False,
@@ -122,11 +122,7 @@ class SwiftLoader(TorchAttributes):
     def _set_up(self, given: dict[str, Any]) -> None:
         config = Config.of(given)
         self._given = {name: value for name, value in given.items() if name not in _LARGE}
-        self._sampled: Sampled | None = None
-        if config.sampler is not None or config.batch_sampler is not None:
-            self._sampled = batches_of(
-                config.sampler, config.batch_sampler, config.batch_size, config.tail == "drop"
-            )
+        self._sampling = sampling_of(config)
         self._seed = chosen_seed(config.seed)
         # Kept open for workers that are still to start: nobody else may have these lists by then.
         with shipping_shared_lists(by_value=bool(config.sources)) as self._shared_lists:
@@ -140,7 +136,9 @@ class SwiftLoader(TorchAttributes):
         self._length_is_known = False
         if config.validate:
             recipe = self._engine.recipe()
-            self._learn_length(try_one_batch(recipe, config.batch_size, config.batch_decoder))
+            # The keys of a sampler are for workers alone: drawing them would change its state.
+            size = 0 if config.by_sampler else config.batch_size
+            self._learn_length(try_one_batch(recipe, size, config.batch_decoder))
         self._equal_steps: EqualSteps | None = None
         self._hand_on: OnMap | None = None  # set by `swift_loader.loader.handing_on`
         self._consumer = 0
@@ -295,10 +293,11 @@ class SwiftLoader(TorchAttributes):
         if self._standing is not None:
             self._standing.overtaken = True
         order = self._the_order()
-        part = order.part(self._epoch)
+        taken = order.begin(self._epoch)
+        part = taken.part
         if self._equal_steps is not None:
             self._equal_steps.begin(part.epoch)
-        standing = self._standing = Standing(part)
+        standing = self._standing = Standing(taken)
         engine.pipeline.begin(part, order)
         if engine.stager is not None:
             engine.stager.begin(part)
@@ -370,7 +369,7 @@ class SwiftLoader(TorchAttributes):
         self._apply_state()
         order, standing = self._the_order(), self._standing
         if standing is None or not standing.alive:
-            standing = Standing(order.part(self._epoch))  # at the beginning of what comes next
+            return order.capture(Taken(order.part(self._epoch)))  # the beginning of what comes next
         return order.capture(standing.taken)
 
     def load_state_dict(self, state: State) -> None:
@@ -404,7 +403,7 @@ class SwiftLoader(TorchAttributes):
         if self._order is None:
             seed = FIXED_SEED if self._seed is None else self._seed
             nb_samples = self.nb_samples
-            self._order = order_of(self._config, nb_samples, self._sampled, seed, self._consumer)
+            self._order = order_of(self._config, nb_samples, self._sampling, seed, self._consumer)
         return self._order
 
     def _facts(self) -> dict[str, Any]:
@@ -428,7 +427,8 @@ class SwiftLoader(TorchAttributes):
         order = self._the_order()
         for plan_id, plan in order.plans().items():
             pipeline.set_plan(plan_id, plan)
-        pipeline.prefetch(order.part(self._epoch), order)
+        if order.known_ahead:
+            pipeline.prefetch(order.part(self._epoch), order)
 
     def _checked_index(self, index: int | None) -> int:
         count = self._config.nb_consumer

@@ -108,7 +108,12 @@ class Config:
         "loader keeps no reference to them",
         given="Mapping[str, Any] | None",
     )
-    batch_size: int = option(1, whole(1), DATA, "samples in a batch, per consumer")
+    batch_size: int = option(
+        1, optional(whole(1)), DATA,
+        "samples in a batch, per consumer; None: no batches, each sample comes by itself, and "
+        "`collate_fn` is given that (torch's `default_convert` if there is none)",
+        given="int | None",
+    )
     collate_fn: Callable[[list[Any]], Any] | None = option(
         None, optional(function), DATA,
         "makes a batch of a list of samples. The default takes all that torch's takes, and "
@@ -297,6 +302,8 @@ class Config:
     # fmt: on
     # ---- what follows from these
     sources: tuple[Source, ...] = ()  # of workers elsewhere
+    by_sampler: bool = False  # the order is the user's
+    auto_collation: bool = True  # as torch calls it: samples are collated to batches
     auto_workers: bool = False
     queue_grows: bool = False  # with the workers that an endpoint turns out to have
 
@@ -313,6 +320,11 @@ class Config:
         check_samplers(
             values["sampler"], values["batch_sampler"], values["shuffle"], values["batch_size"]
         )
+        values["by_sampler"] = values["sampler"] is not None or values["batch_sampler"] is not None
+        if values["batch_size"] is None:
+            if values["tail"] == "drop":
+                refuse("batch_size", None, "without batches, leave drop_last (tail='drop') out")
+            values["batch_size"], values["auto_collation"] = 1, False
         if values["generator"] is not None:
             if values["seed"] is not None:
                 refuse("generator", "…", "seed is given too: give one of them")
@@ -323,7 +335,7 @@ class Config:
                 refuse("dataset_kwargs", kwargs, "the data set is built already; leave them out")
             values["dataset_kwargs"] = {"dataset": values["dataset_class"]}
             values["dataset_class"] = given_dataset
-        if values["sampler"] is None and values["batch_sampler"] is None:
+        if not values["by_sampler"]:
             check_told_of_ranks("nb_consumer" in named)
         sources = sources_of(values["remote_workers"], values["remote_key"])
         values["sources"] = tuple(sources)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from swift_loader.errors import refuse
@@ -11,18 +10,23 @@ from swift_loader.loader.options import Config
 from swift_loader.order.order import Order
 from swift_loader.order.planned import PlannedOrder
 from swift_loader.order.sampled import SampledOrder
+from swift_loader.order.sampling import Sampling
 from swift_loader.order.stream import StreamOrder
 from swift_loader.plan import Plan
 from swift_loader.ranks.equal_steps import check_equal_steps
 
-__all__ = ["Sampled", "facts_of", "order_of"]
+__all__ = ["facts_of", "order_of", "sampling_of"]
 
-# How an epoch of the user's sampler begins, and how many batches it has (None: it can't tell).
-Sampled = tuple[Callable[[int], Iterable[Sequence[int]]], int | None]
+
+def sampling_of(config: Config) -> Sampling | None:
+    """The user's sampler, if there is one."""
+    if not config.by_sampler:
+        return None
+    return Sampling(config.sampler, config.batch_sampler, config.batch_size, config.tail == "drop")
 
 
 def order_of(
-    config: Config, nb_samples: int | None, sampled: Sampled | None, seed: int, consumer: int
+    config: Config, nb_samples: int | None, sampling: Sampling | None, seed: int, consumer: int
 ) -> Order:
     """The order of one consumer; `nb_samples` None: of a stream. Raises `ConfigError`."""
     consumers = config.nb_consumer
@@ -32,9 +36,9 @@ def order_of(
         _check_stream(config)
         seeds = Plan(2**62, config.batch_size, consumers, False, 0, seed, config.tail)
         return StreamOrder(seeds, consumer, config.worker_per_consumer)
-    if sampled is not None:
+    if sampling is not None:
         # Good for any batch number, and asked for seeds only.
-        return SampledOrder(*sampled, Plan(2**62, 1, consumers, False, 0, seed), consumer)
+        return SampledOrder(sampling, Plan(2**62, 1, consumers, False, 0, seed), consumer)
     plan = Plan(
         nb_samples,
         config.batch_size,

@@ -68,8 +68,10 @@ class TorchAttributes:
 
     @property
     def batch_size(self) -> int | None:
-        """Samples in a batch, per consumer; None where a batch sampler says it."""
-        return None if self._config.batch_sampler is not None else self._config.batch_size
+        """Samples in a batch, per consumer; None where a batch sampler says it, or no batch is."""
+        config = self._config
+        batched = config.batch_sampler is None and config.auto_collation
+        return config.batch_size if batched else None
 
     @property
     def sampler(self) -> Any:

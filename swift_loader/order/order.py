@@ -37,6 +37,9 @@ class Order(Protocol):
     def part(self, epoch: int) -> EpochPart:
         """What the consumer takes of an epoch."""
 
+    def begin(self, epoch: int) -> Taken:
+        """The training loop begins an epoch: nothing of its part is taken yet."""
+
     def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
         """The numbers of a part, in order, each with what a worker must know besides.
 

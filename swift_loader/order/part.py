@@ -33,6 +33,7 @@ class EpochPart:
     count: int
     first: int = 0
     done: frozenset[int] = frozenset()  # delivered out of order before a resume
+    expected: int | None = None  # batches of the whole epoch that a sampler says it has
 
     def numbers(self) -> Iterator[Number]:
         for k in range(self.first, self.count):
@@ -42,12 +43,17 @@ class EpochPart:
     @property
     def size(self) -> int:
         """Batches of the part; `TypeError` where nobody can tell before its end."""
-        if self.count == UNKNOWN:
+        if self.count != UNKNOWN:
+            return len(self)
+        if self.expected is None:
             raise TypeError("an epoch of a stream, or of a sampler without a length, has none")
-        return len(self)
+        return max(0, self._left_of(self.expected))
 
     def __len__(self) -> int:
-        return self.count - self.first - sum(1 for k in self.done if k >= self.first)
+        return self._left_of(self.count)
+
+    def _left_of(self, count: int) -> int:
+        return count - self.first - sum(1 for k in self.done if k >= self.first)
 
     def __contains__(self, number: Number) -> bool:
         return (

@@ -46,6 +46,9 @@ class PlannedOrder:
             return EpochPart(_RESUMED_PLAN, epoch, count, rest.first_batch, frozenset(rest.ahead))
         return EpochPart(_PLAN, epoch, self.plan.nb_batches(self.consumer))
 
+    def begin(self, epoch: int) -> Taken:
+        return Taken(self.part(epoch))
+
     def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
         return ((number, b"") for number in part.numbers())
 

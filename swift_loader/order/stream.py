@@ -49,6 +49,9 @@ class StreamOrder:
             return self.rest
         return EpochPart(_PLAN, epoch, UNKNOWN)
 
+    def begin(self, epoch: int) -> Taken:
+        return Taken(self.part(epoch))
+
     def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
         saved = self.saved if part is self.rest else {}
         return ((number, saved.get(number.k, b"")) for number in part.numbers())

@@ -91,7 +91,7 @@ class Chunk(_Said, frozen=True):
 
 
 class MakeFrame(_Said, frozen=True):
-    """Make batch `number`. `indices` (int64, little endian) where the order is the user's own."""
+    """Make batch `number`. `indices` where the order is the user's own."""
 
     ticket: int
     number: Number

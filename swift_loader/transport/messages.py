@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from swift_loader.order.part import Number
 from swift_loader.plan import Plan
@@ -53,7 +53,7 @@ class Make(NamedTuple):
     ticket: int
     number: Number
     slot: int
-    indices: bytes = b""  # int64, little endian; or a stream's state. Empty: the plan knows
+    indices: bytes = b""  # see `order.keys`; or a stream's state. Empty: the plan knows
     indices_bytes: int = 0  # so many of them come by a descriptor, being too long for a message
 
     def packed(self) -> bytes:
@@ -89,7 +89,7 @@ class SetPlan:
 class BadSample:
     """A sample that raised and was skipped or replaced."""
 
-    index: int
+    index: Any  # the key, where it is plain data: else its text
     error: str
     replaced: bool
 
@@ -106,7 +106,7 @@ class ErrorReport:
     message: str
     traceback: str
     doing: str
-    indices: tuple[int, ...] = ()
+    indices: tuple[Any, ...] = ()
 
 
 @message

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ from swift_loader.batch.codec import decode, encode
 from swift_loader.errors import WorkerError
 from swift_loader.transport.messages import ErrorReport
 
-__all__ = ["describe_indices", "report", "revive"]
+__all__ = ["describe_indices", "plain_key", "report", "revive"]
 
 _SHOWN_INDICES = 16
 
 
-def report(error: BaseException, doing: str, indices: Sequence[int] = ()) -> ErrorReport:
+def report(error: BaseException, doing: str, indices: Iterable[Any] = ()) -> ErrorReport:
     """What is sent of `error`. Never raises: what can't be pickled is left out."""
     return ErrorReport(
         exception=_pickled(error),
@@ -26,7 +27,7 @@ def report(error: BaseException, doing: str, indices: Sequence[int] = ()) -> Err
         message=_text(error),
         traceback="".join(traceback.format_exception(type(error), error, error.__traceback__)),
         doing=doing,
-        indices=tuple(int(i) for i in indices),
+        indices=tuple(map(plain_key, indices)),
     )
 
 
@@ -48,11 +49,20 @@ def revive(fault: ErrorReport, where: str) -> BaseException:
     return error
 
 
-def describe_indices(indices: Sequence[int]) -> str:
+def plain_key(key: Any) -> Any:
+    """A key of a dataset as it is where it is plain data, such as a number; else its text."""
+    if type(key) in (int, str, float, bool, NoneType):
+        return key
+    if type(key) in (tuple, list) and len(key) <= _SHOWN_INDICES:
+        return type(key)(map(plain_key, key))
+    return int(key) if isinstance(key, np.integer) else f"{key!r:.200}"
+
+
+def describe_indices(indices: Sequence[Any]) -> str:
     """``sample 7`` or ``samples [1, 2, 3, … 64 in all]``."""
     if len(indices) == 1:
-        return f"sample {indices[0]}"
-    shown = ", ".join(str(i) for i in indices[:_SHOWN_INDICES])
+        return f"sample {indices[0]!r}"
+    shown = ", ".join(repr(i) for i in indices[:_SHOWN_INDICES])
     more = f", … {len(indices)} in all" if len(indices) > _SHOWN_INDICES else ""
     return f"samples [{shown}{more}]"
 

@@ -11,21 +11,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
+from torch.utils.data import default_convert
 
 from swift_loader.batch.arena import Arena
 from swift_loader.batch.codec import encode, encode_bytes
 from swift_loader.batch.collate import collate
 from swift_loader.batch.fetch import Bad, BadSampleError, Fetcher
 from swift_loader.batch.seeding import seed_generators
+from swift_loader.order.keys import decode_keys
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import BadSample, ErrorReport, Made, Make, StageTimes
 from swift_loader.transport.written_slots import WrittenSlots
-from swift_loader.worker.faults import report
+from swift_loader.worker.faults import plain_key, report
 from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
 from swift_loader.worker.recipe import Recipe
 
-__all__ = ["EndOfShard", "Job", "MakeError", "Maker", "make_batch"]
+__all__ = ["EndOfShard", "Job", "MakeError", "Maker", "collated", "make_batch"]
 
 #: Fills the slot that its order names. Raises `MakeError`, and `EndOfShard` for a stream; the slot
 #: is unused then.
@@ -53,6 +54,7 @@ class Maker:
         self._fetcher = Fetcher(
             dataset, nb_samples, recipe.on_error, recipe.threads_per_worker, progress.sample
         )
+        self._fetch = self._fetcher.fetch if recipe.auto_collation else self._fetcher.fetch_one
 
     def job(self, order: Make, plan: Plan, consumer: int) -> Job:
         """What is to be done for `order`.
@@ -62,16 +64,19 @@ class Maker:
         are full of samples.
         """
         number = order.number
-        if order.indices:
-            indices = np.frombuffer(order.indices, "<i8").tolist()
-        else:
-            indices = plan.batch(number.epoch, consumer, number.k).tolist()
+        own = b"" if order.indices else plan.batch(number.epoch, consumer, number.k).tolist()
         seed = plan.batch_seed(number.epoch, consumer, number.k)
-        return partial(self._make, order, indices, seed)
+        return partial(self._make, order, own, seed)
 
-    def _make(self, order: Make, indices: list[int], seed: int, slots: WrittenSlots) -> Made:
+    def _make(self, order: Make, indices: Any, seed: int, slots: WrittenSlots) -> Made:
+        plain = True
+        if order.indices:
+            try:
+                indices, plain = decode_keys(order.indices)
+            except Exception as error:  # noqa: BLE001 - it goes to the training loop
+                raise MakeError(report(error, "unpickling the keys of a sampler")) from None
         seed_generators(seed)
-        fetch = partial(self._fetcher.fetch, indices)
+        fetch = partial(self._fetch, indices, plain)
         return make_batch(self._recipe, self._progress, order, slots, fetch, "fetching", indices)
 
     def close(self) -> None:
@@ -101,11 +106,8 @@ def make_batch(
         fetched = time.perf_counter()
         doing = "collating"
         progress.at_stage(COLLATING)
-        if recipe.collate_fn is not None:
-            batch = recipe.collate_fn(samples)
-        else:
-            batch = collate(samples, arena, indices)
-        collated = time.perf_counter()
+        batch = collated(recipe, samples, arena, indices)
+        ended = time.perf_counter()
         doing = "encoding"
         progress.at_stage(ENCODING)
         used, in_slot, skeleton = slots.store(order.slot, arena, _put(recipe, batch))
@@ -115,8 +117,7 @@ def make_batch(
     except BadSampleError as error:
         cause = error.__cause__
         assert cause is not None
-        one = [error.index] if error.index >= 0 else indices
-        raise MakeError(report(cause, doing, one)) from None
+        raise MakeError(report(cause, doing, error.keys)) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it goes to the training loop
         raise MakeError(report(error, doing, indices)) from None
     finally:
@@ -127,12 +128,25 @@ def make_batch(
         len(samples),
         used,
         grown[1] if grown else 0,
-        StageTimes(fetched - began, collated - fetched, encoded - collated),
+        StageTimes(fetched - began, ended - fetched, encoded - ended),
         skeleton,
         in_slot,
-        tuple(BadSample(b.index, f"{type(b.error).__name__}: {b.error}", b.replaced) for b in bad),
+        tuple(
+            BadSample(plain_key(b.index), f"{type(b.error).__name__}: {b.error}", b.replaced)
+            for b in bad
+        ),
         encoded,
     )
+
+
+def collated(recipe: Recipe, samples: list[Any], arena: Arena | None, indices: Any) -> Any:
+    """The batch of these samples; without batching, the sample. Raises what `collate_fn` does."""
+    if not recipe.auto_collation:
+        [sample] = samples
+        return (recipe.collate_fn or default_convert)(sample)
+    if recipe.collate_fn is not None:
+        return recipe.collate_fn(samples)
+    return collate(samples, arena, indices)
 
 
 def _put(recipe: Recipe, batch: Any) -> Callable[[Arena], bytes]:

@@ -12,9 +12,10 @@ from torch.utils.data import IterableDataset
 from swift_loader.batch.fetch import OnError
 from swift_loader.errors import refuse
 
-__all__ = ["Recipe", "build_dataset", "given", "length_of_stream"]
+__all__ = ["UNSIZED", "Recipe", "build_dataset", "given", "length_of_stream"]
 
-_MAX_LENGTH = 2**62
+UNSIZED = 2**62  # the length of a dataset that has none, where a sampler gives its keys
+_MAX_LENGTH = UNSIZED - 1
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,24 @@ class Recipe:
     worker_init_fn: Callable[[int], None] | None
     on_error: OnError
     threads_per_worker: int
+    auto_collation: bool = True  # False: a batch is a single sample
+    by_sampler: bool = False  # the keys are the user's: the dataset need not tell its length
 
 
 def build_dataset(recipe: Recipe) -> tuple[Any, int | None]:
     """The dataset and its length, None for a stream.
 
+    `UNSIZED` where it has none and needs none, as the keys are a sampler's.
+
     Raises what the constructor or `len` raises, `TypeError` for what is no dataset.
     """
     dataset = recipe.dataset_class(**recipe.dataset_kwargs)
     by_index = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
-    if by_index and hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset):
-        return dataset, _length(dataset)
+    if by_index and not isinstance(dataset, IterableDataset):
+        if hasattr(dataset, "__len__"):
+            return dataset, _length(dataset)
+        if recipe.by_sampler:
+            return dataset, UNSIZED
     if not hasattr(dataset, "__iter__"):
         raise TypeError(
             f"a {type(dataset).__name__} is no dataset: it needs __getitem__ and __len__, or "

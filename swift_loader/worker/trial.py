@@ -18,8 +18,8 @@ import torch
 
 from swift_loader.batch.arena import Arena, SlotTooSmall
 from swift_loader.batch.codec import decode, decode_bytes, encode, encode_bytes
-from swift_loader.batch.collate import collate
 from swift_loader.batch.fetch import BadSampleError, Fetcher
+from swift_loader.worker.maker import collated
 from swift_loader.worker.recipe import Recipe, build_dataset
 
 __all__ = ["count_samples", "try_one_batch"]
@@ -41,7 +41,7 @@ def try_one_batch(
         if not samples:
             return nb_samples
         indices = range(len(samples))
-        batch = recipe.collate_fn(samples) if recipe.collate_fn else collate(samples, None, indices)
+        batch = collated(recipe, samples, None, indices)
         put: Callable[[Any, Arena], bytes] = encode
         if recipe.batch_encoder is not None:
             batch, put = recipe.batch_encoder(batch), encode_bytes

@@ -1,0 +1,49 @@
+"""The keys of a batch, as a sampler gave them, on their way to a worker.
+
+Plain integers travel as int64, little endian, and are never unpickled. Anything else is pickled,
+so that the dataset is asked with the very types and values of the sampler; a pickle is padded to a
+length that is no multiple of eight, which tells the two apart.
+"""
+
+from __future__ import annotations
+
+import pickle
+from array import array
+from typing import Any
+
+import numpy as np
+
+from swift_loader.errors import ShippingError
+
+__all__ = ["decode_keys", "encode_keys"]
+
+_WORD_BYTES = 8
+
+
+def encode_keys(batch: Any) -> bytes:
+    """The details of a batch of keys. Raises `ShippingError` where one can't travel."""
+    if type(batch) is list and set(map(type, batch)) == {int}:
+        try:
+            words = array("q", batch)
+        except OverflowError:
+            pass  # longer than 64 bits
+        else:
+            return np.asarray(words, "<i8").tobytes()
+    try:
+        data = pickle.dumps(batch, 5)
+    except Exception as error:
+        raise ShippingError(
+            f"the sampler gave {batch!r:.200}, which can't travel to a worker: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return data if len(data) % _WORD_BYTES else data + b"\0"
+
+
+def decode_keys(details: bytes) -> tuple[Any, bool]:
+    """``(batch, plain)``: what `encode_keys` was given, and whether that was a list of int64.
+
+    To be called with bytes from the own training process, or from one that has proved its key.
+    """
+    if len(details) % _WORD_BYTES == 0:
+        return np.frombuffer(details, "<i8").tolist(), True
+    return pickle.loads(details), False

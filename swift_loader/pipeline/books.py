@@ -431,17 +431,16 @@ class Books:
         self._over = True
         self._delivery.begin(NOTHING, set())
 
-    # ---- for tests and for whoever looks
+    # ---- for whoever looks
 
-    def state_of(self, number: Number) -> NumberState:
-        """Where a number is; takes a walk through all books."""
-        if number in self._delivery.ready():
-            return _N.READY
-        if number in self._dispatch.waiting():
-            return _N.WAITING
-        if any(number in held for held in self._dispatch.given().values()):
-            return _N.GIVEN
-        return _N.DONE if self._delivery.has_had(number) else _N.NEW
+    def where(self) -> dict[Number, NumberState]:
+        """All numbers that are neither `NEW` nor `DONE`."""
+        given: set[Number] = set().union(*self._dispatch.given().values())
+        return {
+            **dict.fromkeys(self._dispatch.waiting(), _N.WAITING),
+            **dict.fromkeys(given, _N.GIVEN),
+            **dict.fromkeys(self._delivery.ready(), _N.READY),
+        }
 
     @property
     def credits(self) -> tuple[int, int]:

@@ -36,7 +36,7 @@ class Delivery(Generic[T]):
             if number in part:
                 self._taken.add(number.k)
         if part in self._counts:
-            self._taken.left -= UNKNOWN - self._counts.pop(part)
+            self._taken.left -= _too_many(part, self._counts.pop(part))
         return [self._ready.pop(number) for number in list(self._ready) if number not in keep]
 
     def forget(self) -> None:
@@ -51,13 +51,6 @@ class Delivery(Generic[T]):
 
     def ready(self) -> set[Number]:
         return set(self._ready)
-
-    def has_had(self, number: Number) -> bool:
-        """Whether the number was taken of the current part, or skipped."""
-        taken = self._taken
-        return number in self._skipped or (
-            number in self.part and (number.k < taken.first or number.k in taken.beyond)
-        )
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -84,7 +77,7 @@ class Delivery(Generic[T]):
         if part.count != UNKNOWN:
             return
         if part == self.part:
-            self._taken.left -= UNKNOWN - count
+            self._taken.left -= _too_many(part, count)
         else:
             self._counts[part] = count
 
@@ -108,3 +101,8 @@ class Delivery(Generic[T]):
             number = Number(part.plan_id, part.epoch, self._taken.first)
             return number if number in self._ready else None
         return next((number for number in self._ready if number in part), None)
+
+
+def _too_many(part: EpochPart, count: int) -> int:
+    """By how much a part that turns out to have `count` batches is smaller than it seemed."""
+    return UNKNOWN - count - sum(1 for k in part.done if k >= count)

@@ -46,6 +46,20 @@ def test_a_queue_that_was_asked_for_stays_as_it_is() -> None:
     assert len(books.assign()) == 1
 
 
+def test_a_retired_worker_gets_nothing_more_and_is_done_when_it_has_answered() -> None:
+    books = dispatch(8)
+    books.add_worker(0)
+    books.add_worker(1)
+    given = books.assign()
+    books.retire(0)
+    for order in given:
+        assert not books.is_done(order.worker)
+        books.answered(order.worker, order.ticket, 1e-4)
+        books.consumed()
+    assert books.is_done(0)
+    assert {order.worker for order in books.assign()} == {1}
+
+
 def test_numbers_of_a_dead_worker_are_the_first_to_be_given_out_again() -> None:
     books = dispatch(4)
     books.add_worker(0)

@@ -294,9 +294,11 @@ class World:
     # ---- what the training loop may do
 
     def begins(self, part: EpochPart) -> None:
-        self.part = part
+        before, self.part = self.part, part
         self.wanted = self.order.wanted(part)
         self.do(self.books.begin(part, self.order), begins=True)
+        if before is not part:
+            assert self.books.take(before) is End.OF_PART, "the part before gets nothing of this"
 
     def prefetches(self, part: EpochPart) -> None:
         self.part = EpochPart(0, part.epoch, 0)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 __all__ = ["Load", "least_loaded"]
 
 T = TypeVar("T")
+L = TypeVar("L", bound="Load[Any]")
 _AHEAD_S = 0.004
 _PACE_WEIGHT = 0.2
 _MOST_ON_THE_WAY = 128  # a worker: small batches over a long line
@@ -74,7 +75,7 @@ class Load(Generic[T]):
         self.capacity = self.depth = 0
 
 
-def least_loaded(loads: Iterable[Load[T]]) -> Load[T] | None:
+def least_loaded(loads: Iterable[L]) -> L | None:
     """The one of those with room that holds least for its capacity; the first of several."""
     best, least = None, 0.0
     for load in loads:

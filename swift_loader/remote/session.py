@@ -14,7 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from swift_loader.pipeline.link import (
     Running,
     Up,
 )
+from swift_loader.pipeline.load import Load, least_loaded
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.plan import Plan
 from swift_loader.remote.messages import (
@@ -50,28 +51,21 @@ _MOST_ORDERS = 1 << 16  # a training process has as many as its credits, some te
 _MOST_PLANS = 1 << 10
 _MOST_CRASHES = 100  # without a batch between them
 _NEEDY_FOR_S = 5.0  # a session that was busy so recently keeps its share: epochs have gaps
-_AHEAD_S = 0.004  # of work that lies with a worker, see `swift_loader.pipeline.dispatch`
 _DEEPEST = 32
 
 Fork = Callable[[int, Place, int], LocalLink]
 
 
-@dataclass(slots=True, eq=False)
-class Worker:
-    """A worker of this session. One that is `leaving` gets no orders and ends when it has none."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class Worker(Load[MakeFrame]):
+    """A worker of this session, by the smallest number that is free.
+
+    One that is `leaving` gets no orders and ends when it has none.
+    """
 
     link: LocalLink
-    id: int  # the smallest that is free, for worker info
     up: bool = False
     leaving: bool = False
-    pace_s: float = 0.0
-    orders: dict[int, MakeFrame] = field(default_factory=dict)
-
-    @property
-    def depth(self) -> int:
-        if not self.pace_s:
-            return 2
-        return min(_DEEPEST, max(2, 1 + int(_AHEAD_S / self.pace_s)))
 
 
 class Session:
@@ -159,13 +153,13 @@ class Session:
                 keep.append(order)
         self._waiting = keep
         for worker in self.workers:
-            held = tickets & worker.orders.keys()
+            held = tickets & worker.held.keys()
             if held:
                 worker.link.forget(held)
                 worker.link.flush()
 
     def _stacks(self) -> str:
-        told = [f"{w.link.name} there: {w.link.stack()}" for w in self.workers if w.orders]
+        told = [f"{w.link.name} there: {w.link.stack()}" for w in self.workers if w.held]
         return "\n\n".join(told) or f"none of its {len(self.workers)} workers has an order"
 
     # ---- how many workers
@@ -187,7 +181,7 @@ class Session:
             worker.leaving = True
         while len(self.workers) < share:
             self._start_worker()
-        gone = [worker for worker in self.workers if worker.leaving and not worker.orders]
+        gone = [worker for worker in self.workers if worker.leaving and not worker.held]
         for worker in gone:
             self.workers.remove(worker)
         return [worker.link for worker in gone]
@@ -196,10 +190,11 @@ class Session:
         assert self._payload is not None
         number = self.hello.first_worker + self._nb_forked * self.hello.worker_step
         self._nb_forked += 1
-        taken = {worker.id for worker in self.workers}
+        taken = {worker.worker for worker in self.workers}
         free = next(i for i in count() if i not in taken)
         place = replace(self._place, worker_id=free)
-        self.workers.append(Worker(self._fork(number, place, self._payload.fd), free))
+        link = self._fork(number, place, self._payload.fd)
+        self.workers.append(Worker(free, _DEEPEST, link=link))
 
     # ---- what the workers say
 
@@ -213,7 +208,7 @@ class Session:
             case MadeBatch():
                 self._on_made(worker, event)
             case NotMade(ticket=ticket):
-                del worker.orders[ticket]
+                del worker.held[ticket]
                 self._answer(event)
             case Up():
                 self._on_up(worker, event)
@@ -226,9 +221,9 @@ class Session:
                 pass
 
     def _on_made(self, worker: Worker, made: MadeBatch) -> None:
-        del worker.orders[made.ticket]
+        del worker.held[made.ticket]
         times = made.times
-        worker.pace_s = max(1e-6, sum(times))
+        worker.made(sum(times))
         self._crashes = 0
         skeleton, base = made.parcel.open()
         memory = weakref.ref(base, self._on_sent)
@@ -267,8 +262,8 @@ class Session:
     def _on_gone(self, worker: Worker, gone: Gone) -> None:
         self.workers.remove(worker)
         worker.link.wait_closed(time.monotonic())
-        at = worker.orders.pop(gone.ticket, None) if gone.ticket is not None else None
-        self._waiting.extendleft(reversed(worker.orders.values()))
+        at = worker.held.pop(gone.ticket, None) if gone.ticket is not None else None
+        self._waiting.extendleft(reversed(worker.held.values()))
         self._answer(Crashed(gone.story, at.ticket if at else None, gone.sample))
         self._crashes += 1
         if self._crashes > _MOST_CRASHES:
@@ -288,19 +283,15 @@ class Session:
         self._stalled = False
         told: set[Worker] = set()
         while self._waiting:
-            worker = self._least_loaded()
+            worker = least_loaded(w for w in self.workers if w.up and not w.leaving)
             if worker is None:
                 break
             order = self._waiting.popleft()
-            worker.orders[order.ticket] = order
+            worker.held[order.ticket] = order
             worker.link.make(order.ticket, order.number, order.indices)
             told.add(worker)
         for worker in told:
             worker.link.flush()
-
-    def _least_loaded(self) -> Worker | None:
-        free = [w for w in self.workers if w.up and not w.leaving and len(w.orders) < w.depth]
-        return min(free, key=lambda w: len(w.orders), default=None)
 
     # ---- the end
 
@@ -325,7 +316,7 @@ class Session:
             "state": self.state,
             "workers": len(self.workers),
             "orders_waiting": len(self._waiting),
-            "orders_with_workers": sum(len(worker.orders) for worker in self.workers),
+            "orders_with_workers": sum(len(worker.held) for worker in self.workers),
             "batches": self.nb_made,
             "bytes": self.nb_bytes,
         }

@@ -18,7 +18,6 @@ import socket
 import time
 import warnings
 import weakref
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +30,7 @@ from swift_loader.dataloader2.workers.link import PipeLink
 from swift_loader.dataloader2.workers.wire import Begin
 from swift_loader.errors import ClosedError, WorkerDiedError
 from swift_loader.pipeline.link import Event, Gone, Refused, Running, Up
+from swift_loader.pipeline.supervision import DEATHS_OF_ONE, Deaths, Verdict
 from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker.faults import revive
@@ -40,7 +40,6 @@ from swift_loader.worker.place import Place
 __all__ = ["PipeWorkers", "PipeWorkersPlan"]
 
 _CLOSE_GRACE_S = 1.0
-_DEATHS_OF_AN_ITEM = 2  # one may be bad luck (the machine's memory), two are the item's doing
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,7 @@ class PipeWorkers:
         self._feeds = [Feed(plan.nb_ahead) for _ in range(plan.nb_worker)]
         self._begins: list[Begin] = []
         self._taken = [0] * plan.nb_worker
-        self._deaths: Counter[tuple[int, int]] = Counter()
-        self._nb_restart = 0
+        self._deaths = Deaths(plan.max_restarts)
         self._epoch = 0
         self._poll = select.poll()
         self._link_of: dict[int, int] = {}
@@ -150,8 +148,7 @@ class PipeWorkers:
             payload.write(memoryview(region))
             shipped = bytes(region)
         self._epoch += 1
-        self._nb_restart = 0
-        self._deaths.clear()
+        self._deaths.epoch_begins()
         self._taken = [0] * self._plan.nb_worker
         self._begins = [
             Begin(self._epoch, seed_generator.spawn(i), shipped) for i in range(len(self._links))
@@ -217,14 +214,14 @@ class PipeWorkers:
                 f"{at}\nItems that go through sharding_round_robin_dispatch can't be made again, "
                 "so the epoch can't go on"
             )
-        self._deaths[number, received] += 1
-        self._nb_restart += 1
-        if self._deaths[number, received] >= _DEATHS_OF_AN_ITEM:
+        at_work = gone.ticket is not None  # an idle one did not die of the next item
+        verdict = self._deaths.died((self._epoch, number, received) if at_work else None)
+        if verdict is Verdict.SAME_AGAIN:
             raise WorkerDiedError(
-                f"{at}\nThe same item has ended {_DEATHS_OF_AN_ITEM} workers, so it is not tried "
+                f"{at}\nThe same item has ended {DEATHS_OF_ONE} workers, so it is not tried "
                 "again: run the graph over it in this process (num_workers=0)"
             )
-        if self._nb_restart > self._plan.max_restarts:
+        if verdict is Verdict.TOO_MANY:
             raise WorkerDiedError(
                 f"{at}\nAll max_worker_restarts={self._plan.max_restarts} of the epoch are used up"
             )

@@ -13,10 +13,10 @@ from swift_loader.batch.shipping import Payload, unpack
 from swift_loader.errors import ClosedError
 from swift_loader.loader.options import Config
 from swift_loader.loader.target import Target
+from swift_loader.pipeline.elsewhere import launchers_of
 from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.pipeline.shell import Pipeline, PipelineOptions, Threads
-from swift_loader.pipeline.sources import launchers_of
 from swift_loader.pipeline.staging import Stager
 from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
 from swift_loader.telemetry.metrics import Meter

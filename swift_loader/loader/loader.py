@@ -30,7 +30,7 @@ from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.order.order import Order
 from swift_loader.order.part import Taken
 from swift_loader.order.state import State, saved_seed
-from swift_loader.pipeline.sources import Source
+from swift_loader.pipeline.elsewhere import RemoteWorkers
 from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.telemetry.stats import LoaderStats
@@ -103,7 +103,7 @@ class SwiftLoader(TorchAttributes):
         trace_file: str | os.PathLike[str] | None = None,
         sampler: Iterable[Any] | None = None,
         batch_sampler: Iterable[Sequence[Any]] | None = None,
-        remote_workers: str | Source | Sequence[str | Source] | None = None,
+        remote_workers: str | RemoteWorkers | Sequence[str | RemoteWorkers] | None = None,
         remote_key: str | os.PathLike[str] | None = None,
         remote_timeout: float = 30.0,
         equal_steps: bool = False,

@@ -45,7 +45,7 @@ from swift_loader.loader.checks import (
     whole,
 )
 from swift_loader.loader.names import by_own_names
-from swift_loader.pipeline.sources import Source, sources_of
+from swift_loader.pipeline.elsewhere import RemoteWorkers, remote_workers_of
 from swift_loader.telemetry.log import LogConfig, log_config
 from swift_loader.worker.cpus import available_cpus
 from swift_loader.worker.recipe import given as given_dataset
@@ -145,8 +145,8 @@ class Config:
         "CPUs that the workers may run on: one list for all, or a list of lists, dealt round",
         given="Sequence[int] | Sequence[Sequence[int]] | None",
     )
-    remote_workers: str | Source | Sequence[str | Source] | None = option(
-        None, anything, WHO,  # `sources_of` says what is wrong, with what a source needs
+    remote_workers: str | RemoteWorkers | Sequence[str | RemoteWorkers] | None = option(
+        None, anything, WHO,  # `remote_workers_of` says what is wrong, with what a source needs
         "workers elsewhere, beside the local ones or (`worker_per_consumer=0`) in their place: "
         "addresses of endpoints that `swift-loader serve` runs, such as "
         '`["tcp://node01:6543"]`, or an object such as `swift_loader.remote.RayWorkers`',
@@ -301,7 +301,7 @@ class Config:
     )
     # fmt: on
     # ---- what follows from these
-    sources: tuple[Source, ...] = ()  # of workers elsewhere
+    sources: tuple[RemoteWorkers, ...] = ()  # of workers elsewhere
     by_sampler: bool = False  # the order is the user's
     auto_collation: bool = True  # as torch calls it: samples are collated to batches
     auto_workers: bool = False
@@ -337,7 +337,7 @@ class Config:
             values["dataset_class"] = given_dataset
         if not values["by_sampler"]:
             check_told_of_ranks("nb_consumer" in named)
-        sources = sources_of(values["remote_workers"], values["remote_key"])
+        sources = remote_workers_of(values["remote_workers"], values["remote_key"])
         values["sources"] = tuple(sources)
         nb_remote = sum(source.nb_links for source in sources)
         workers = values["worker_per_consumer"]

@@ -31,12 +31,12 @@ from swift_loader.order.part import EpochPart, Number
 from swift_loader.pipeline.item import Item
 from swift_loader.transport.memory import Mapping as MappedMemory
 
-__all__ = ["Source", "Staged", "Stager", "move", "pin_mapping"]
+__all__ = ["Staged", "Stager", "Upstream", "move", "pin_mapping"]
 
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
-class Source(Protocol):
+class Upstream(Protocol):
     """What the stager takes from: the pipeline."""
 
     def next(self, part: EpochPart) -> tuple[Number, Item] | None: ...
@@ -115,7 +115,7 @@ class Stager:
 
     def __init__(
         self,
-        source: Source,
+        source: Upstream,
         device: torch.device,
         to_device: Callable[[Any, torch.device], Any] | None,
         max_staged: int,

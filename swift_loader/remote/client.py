@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from swift_loader.errors import ConfigError
 from swift_loader.order.part import Number
+from swift_loader.pipeline.elsewhere import Brief
 from swift_loader.pipeline.link import (
     Crashed,
     Event,
@@ -37,7 +38,6 @@ from swift_loader.pipeline.link import (
     Running,
     Up,
 )
-from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
 from swift_loader.remote.address import Address
 from swift_loader.remote.connection import Connection
@@ -98,11 +98,11 @@ class FrameParcel:
 class EndpointLink:
     """See `swift_loader.pipeline.link.Link`."""
 
-    def __init__(self, worker: int, address: Address, job: Job, payload_sha256: str) -> None:
+    def __init__(self, worker: int, address: Address, brief: Brief, payload_sha256: str) -> None:
         self.worker = worker
         self.name = f"endpoint {address.address}"
         self._address = address
-        self._job = job
+        self._brief = brief
         self._capacity = 1
         self._welcome = False
         self._over = False
@@ -120,18 +120,18 @@ class EndpointLink:
         self._connection.flush()
 
     def _hello(self, payload_sha256: str) -> Hello:
-        place, job = self._job.place, self._job
+        place, brief = self._brief.place, self._brief
         return Hello(
             PROTOCOL,
             here(),
-            os.fstat(job.payload_fd).st_size,
+            os.fstat(brief.payload_fd).st_size,
             payload_sha256,
             place.consumer_index,
             place.nb_consumer,
             place.worker_per_consumer,
             place.seed,
             self.worker,
-            job.nb_links,
+            brief.nb_links,
         )
 
     def filenos(self) -> Sequence[int]:
@@ -248,7 +248,7 @@ class EndpointLink:
 
     def _send_payload(self) -> None:
         """All of it, from where it lies: ZeroMQ reads it while it sends."""
-        whole = map_whole(self._job.payload_fd)
+        whole = map_whole(self._brief.payload_fd)
         for offset in range(0, len(whole), CHUNK_BYTES):
             self._connection.send_chunk(Chunk(offset, whole[offset : offset + CHUNK_BYTES]))
         self._connection.wake()

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from swift_loader.errors import ConfigError
 from swift_loader.order.part import Number
+from swift_loader.pipeline.elsewhere import Brief
 from swift_loader.pipeline.link import (
     Event,
     Gone,
@@ -32,7 +33,6 @@ from swift_loader.pipeline.link import (
     Running,
     Up,
 )
-from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
 from swift_loader.transport.memory import map_shared
 from swift_loader.transport.messages import ErrorReport, Made, Make
@@ -75,16 +75,16 @@ class RayWorkers:
     def nb_links(self) -> int:
         return self.num_workers
 
-    def launchers(self, job: Job) -> Sequence[Callable[[int], Link]]:
-        """See `swift_loader.pipeline.sources.Source`. Raises `ConfigError` without Ray."""
+    def launchers(self, brief: Brief) -> Sequence[Callable[[int], Link]]:
+        """See `swift_loader.pipeline.elsewhere.RemoteWorkers`. Raises `ConfigError` without Ray."""
         ray = _import_ray()
         if not ray.is_initialized():
             ray.init()
-        size = os.fstat(job.payload_fd).st_size
-        with map_shared(job.payload_fd, size) as region:
+        size = os.fstat(brief.payload_fd).st_size
+        with map_shared(brief.payload_fd, size) as region:
             # once for all actors; Ray maps it on each node
             payload = ray.put(np.frombuffer(region, np.uint8).copy())
-        return [lambda worker: RayLink(worker, self, job, payload)] * self.num_workers
+        return [lambda worker: RayLink(worker, self, brief, payload)] * self.num_workers
 
     def actor(self) -> Any:
         """A new one, on its way."""
@@ -126,7 +126,7 @@ class ObjectParcel:
 class RayLink:
     """See `swift_loader.pipeline.link.Link`."""
 
-    def __init__(self, worker: int, workers: RayWorkers, job: Job, payload: Any) -> None:
+    def __init__(self, worker: int, workers: RayWorkers, brief: Brief, payload: Any) -> None:
         self.worker = worker
         self.name = f"Ray worker {worker}"
         self._ray = _import_ray()
@@ -138,9 +138,9 @@ class RayLink:
         self._actor = workers.actor()
         # Ray's workers count themselves. Their environment, folder and CPUs are Ray's affair.
         place = replace(
-            job.place,
+            brief.place,
             worker_per_consumer=workers.num_workers,
-            worker_id=worker - job.first_worker,
+            worker_id=worker - brief.first_worker,
             log=None,
             affinity=(),
         )

@@ -6,18 +6,18 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from swift_loader.pipeline.elsewhere import Brief
 from swift_loader.pipeline.link import Link
-from swift_loader.pipeline.sources import Job
 from swift_loader.remote.address import Address, check_address
 from swift_loader.remote.client import EndpointLink, sha256_of
 from swift_loader.remote.keys import Keys, load_keys
 
-__all__ = ["EndpointSource", "open_source"]
+__all__ = ["EndpointWorkers", "open_source"]
 
 
 @dataclass(frozen=True)
-class EndpointSource:
-    """One endpoint; see `swift_loader.pipeline.sources.Source`."""
+class EndpointWorkers:
+    """One endpoint; see `swift_loader.pipeline.elsewhere.RemoteWorkers`."""
 
     address: str
     keys: Keys | None
@@ -26,13 +26,13 @@ class EndpointSource:
     def nb_links(self) -> int:
         return 1
 
-    def launchers(self, job: Job) -> Sequence[Callable[[int], Link]]:
-        address = Address(self.address, self.keys, job.timeout_s)
-        sha256 = sha256_of(job.payload_fd)
-        return [lambda worker: EndpointLink(worker, address, job, sha256)]
+    def launchers(self, brief: Brief) -> Sequence[Callable[[int], Link]]:
+        address = Address(self.address, self.keys, brief.timeout_s)
+        sha256 = sha256_of(brief.payload_fd)
+        return [lambda worker: EndpointLink(worker, address, brief, sha256)]
 
 
-def open_source(address: str, key: str | os.PathLike[str] | None) -> EndpointSource:
+def open_source(address: str, key: str | os.PathLike[str] | None) -> EndpointWorkers:
     """The endpoint at `address`; `key` names the key file. Raises `ConfigError`."""
     check_address(address)
-    return EndpointSource(address, load_keys(key))
+    return EndpointWorkers(address, load_keys(key))

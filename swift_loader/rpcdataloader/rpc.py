@@ -24,9 +24,9 @@ from swift_loader.batch.shipping import pack
 from swift_loader.errors import ConfigError, WorkerDiedError, WorkerTimeoutError
 from swift_loader.loader.engine import ship
 from swift_loader.order.part import Number
+from swift_loader.pipeline.elsewhere import Brief
 from swift_loader.pipeline.link import Crashed, Event, Gone, MadeBatch, NotMade, Refused, Up
 from swift_loader.pipeline.reader import Waiter
-from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
 from swift_loader.remote.address import Address, check_address
 from swift_loader.remote.client import EndpointLink, sha256_of
@@ -173,9 +173,9 @@ class _Host:
 
     def _connect(self, timeout_s: float) -> None:
         place = Place(0, 1, 1, 0, None)
-        job = Job(place, self._payload_fd, 0, 1, timeout_s, _KEPT)
+        brief = Brief(place, self._payload_fd, 0, 1, timeout_s, _KEPT)
         address = Address(self._address, load_keys(None), timeout_s)
-        self._link = EndpointLink(0, address, job, sha256_of(self._payload_fd))
+        self._link = EndpointLink(0, address, brief, sha256_of(self._payload_fd))
         self._waiter.add(self._link)
 
     def _send(self, ticket: int, call: _Call) -> None:

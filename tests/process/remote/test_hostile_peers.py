@@ -21,8 +21,8 @@ import zmq
 from swift_loader import ConfigError, SwiftLoader
 from swift_loader.batch.shipping import pack as pack_payload
 from swift_loader.order.part import Number
+from swift_loader.pipeline.elsewhere import Brief
 from swift_loader.pipeline.link import Event, Gone, Up
-from swift_loader.pipeline.sources import Job
 from swift_loader.plan import Plan
 from swift_loader.remote import frames, messages
 from swift_loader.remote.address import Address
@@ -373,8 +373,8 @@ def test_endpoint_that_talks_nonsense_while_it_is_sent_to_is_a_lost_connection()
         with nonsense() as address:
             fd = os.memfd_create("payload")
             os.write(fd, b"x")
-            job = Job(Place(0, 1, 1, 0, None), fd, 0, 1, timeout_s=30.0, max_kept=1)
-            link = EndpointLink(0, Address(address, None, timeout_s=30.0), job, "0" * 64)
+            brief = Brief(Place(0, 1, 1, 0, None), fd, 0, 1, timeout_s=30.0, max_kept=1)
+            link = EndpointLink(0, Address(address, None, timeout_s=30.0), brief, "0" * 64)
             tickets = count()
             events: list[Event] = []
             deadline_s = time.monotonic() + 20

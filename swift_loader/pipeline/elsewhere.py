@@ -1,8 +1,8 @@
 """Where workers come from that are not child processes: endpoints on other hosts, Ray, yours.
 
-Nothing in the pipeline knows any of them. A `Source` makes links for a `Job`; a string such as
-``"tcp://node01:6543"`` is a source by its scheme, whose module is looked up by name when it is
-first asked for: it is an edge of the package with requirements of its own (ZeroMQ, Ray), and
+Nothing in the pipeline knows any of them. `RemoteWorkers` makes links for a `Brief`; a string such
+as ``"tcp://node01:6543"`` stands for one by its scheme, whose module is looked up by name when it
+is first asked for: it is an edge of the package with requirements of its own (ZeroMQ, Ray), and
 nothing below an edge imports it.
 """
 
@@ -18,17 +18,17 @@ from swift_loader.errors import ConfigError
 from swift_loader.pipeline.link import Link
 from swift_loader.worker.place import Place
 
-__all__ = ["Job", "Source", "launchers_of", "sources_of"]
+__all__ = ["Brief", "RemoteWorkers", "launchers_of", "remote_workers_of"]
 
 _MODULES = {"tcp": "swift_loader.remote.source", "ipc": "swift_loader.remote.source"}
 
 
 @dataclass(frozen=True)
-class Job:
+class Brief:
     """What the workers are to work on.
 
     `payload_fd`: a descriptor of the serialized `Recipe`, open as long as the loader is.
-    `first_worker`: the number of the source's first link; `nb_links`: those of all sources.
+    `first_worker`: the number of the first link; `nb_links`: those of all remote workers.
     `max_kept`: batches that the training process may hold at once without being copied out.
     """
 
@@ -41,55 +41,55 @@ class Job:
 
 
 @runtime_checkable
-class Source(Protocol):
+class RemoteWorkers(Protocol):
     """Some workers elsewhere."""
 
     @property
     def nb_links(self) -> int:
         """How many links `launchers` gives."""
 
-    def launchers(self, job: Job) -> Sequence[Callable[[int], Link]]:
+    def launchers(self, brief: Brief) -> Sequence[Callable[[int], Link]]:
         """One function a link: from its number to the link, started. Called again to replace one.
 
         They may raise `LoaderError` where there is no use in trying again.
         """
 
 
-def sources_of(option: Any, key: str | os.PathLike[str] | None) -> list[Source]:
-    """The `remote_workers` option: None, a source, an address, or a sequence of these.
+def remote_workers_of(option: Any, key: str | os.PathLike[str] | None) -> list[RemoteWorkers]:
+    """The `remote_workers` option: None, `RemoteWorkers`, an address, or a sequence of these.
 
     Raises `ConfigError`.
     """
     if option is None:
         return []
-    listed = [option] if isinstance(option, (str, Source)) else option
+    listed = [option] if isinstance(option, (str, RemoteWorkers)) else option
     if not isinstance(listed, Sequence):
         raise ConfigError(
             f"remote_workers={option!r}: give addresses such as ['tcp://node01:6543'], or an "
             "object such as swift_loader.remote.RayWorkers(...)"
         )
-    return [one if isinstance(one, Source) else _from_address(one, key) for one in listed]
+    return [one if isinstance(one, RemoteWorkers) else _from_address(one, key) for one in listed]
 
 
 def launchers_of(
-    sources: Sequence[Source],
+    elsewhere: Sequence[RemoteWorkers],
     place: Place,
     payload_fd: int,
     nb_local: int,
     timeout_s: float,
     max_kept: int,
 ) -> Mapping[int, Callable[[int], Link]]:
-    """The launchers of all sources, numbered on from the local workers."""
+    """The launchers of all of them, numbered on from the local workers."""
     launchers: dict[int, Callable[[int], Link]] = {}
-    nb_links = sum(source.nb_links for source in sources)
-    for source in sources:
+    nb_links = sum(one.nb_links for one in elsewhere)
+    for one in elsewhere:
         first = nb_local + len(launchers)
-        job = Job(place, payload_fd, first, nb_links, timeout_s, max_kept)
-        launchers.update(enumerate(source.launchers(job), first))
+        brief = Brief(place, payload_fd, first, nb_links, timeout_s, max_kept)
+        launchers.update(enumerate(one.launchers(brief), first))
     return launchers
 
 
-def _from_address(address: Any, key: str | os.PathLike[str] | None) -> Source:
+def _from_address(address: Any, key: str | os.PathLike[str] | None) -> RemoteWorkers:
     scheme = address.partition("://")[0] if isinstance(address, str) else ""
     if scheme not in _MODULES:
         raise ConfigError(
@@ -103,5 +103,5 @@ def _from_address(address: Any, key: str | os.PathLike[str] | None) -> Source:
             f"remote_workers={address!r} needs pyzmq and msgspec ({error}): "
             "pip install 'swift-loader[remote]'"
         ) from error
-    source: Source = module.open_source(address, key)
-    return source
+    workers: RemoteWorkers = module.open_source(address, key)
+    return workers

@@ -78,7 +78,7 @@ class _Search:
         error = self._failure(obj)
         if error is None:
             return None
-        if depth < _MAX_DEPTH:
+        if depth < _MAX_DEPTH and not type(obj).__module__.startswith("multiprocessing."):
             for step, child in _children(obj):
                 found = self.within(path + step, child, depth + 1)
                 if found is not None:

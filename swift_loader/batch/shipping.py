@@ -19,6 +19,7 @@ import mmap
 import pickle
 import struct
 from collections.abc import Mapping
+from functools import partial
 from threading import Lock, RLock
 from types import GeneratorType
 from typing import Any
@@ -29,10 +30,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from swift_loader.batch import memmaps
+from swift_loader.batch import handles, memmaps
 from swift_loader.batch.arena import aligned_bytes, carrier_of
 from swift_loader.batch.blame import blame
 from swift_loader.batch.byvalue import ByValue
+from swift_loader.batch.handles import Shipment, follow_tracker, shipping, tracker
 from swift_loader.batch.identity import register
 from swift_loader.batch.rebuild import given_buffers
 from swift_loader.batch.reduce import Reducer
@@ -49,9 +51,19 @@ _BOUND_HERE = (
 
 
 class Payload:
-    """Packed objects: `nbytes` in all, laid into a region by `write`."""
+    """Packed objects: `nbytes` in all, laid into a region by `write`.
 
-    def __init__(self, pickles: bytes, sources: list[tuple[int, npt.NDArray[np.uint8]]]) -> None:
+    Attributes:
+        kept: what workers open here. It must live as long as one of them may unpack the region.
+    """
+
+    def __init__(
+        self,
+        pickles: bytes,
+        sources: list[tuple[int, npt.NDArray[np.uint8]]],
+        kept: list[object],
+    ) -> None:
+        self.kept = kept
         self._pickles = pickles
         self._sources = sources
         end = max((offset + source.nbytes for offset, source in sources), default=0)
@@ -66,17 +78,24 @@ class Payload:
         for offset, source in self._sources:
             data[offset : offset + source.nbytes] = source
 
+    def __bytes__(self) -> bytes:
+        region = bytearray(self.nbytes)
+        self.write(memoryview(region))
+        return bytes(region)
 
-def pack(parts: Mapping[str, Any]) -> Payload:
+
+def pack(parts: Mapping[str, Any], *, elsewhere: bool = False) -> Payload:
     """Pickle `parts`; their arrays stay where they are until the payload is written.
+
+    What processes share goes as a handle, and is refused with `elsewhere`: for other machines.
 
     Raises:
         ShippingError: something can't travel. Names it as `part['key'].attribute`, with the fix.
     """
     try:
-        return _pack(dict(parts))
+        return _pack(dict(parts), elsewhere)
     except Exception as error:
-        raise ShippingError(blame(parts, _failure, error)) from error
+        raise ShippingError(blame(parts, partial(_failure, elsewhere), error)) from error
 
 
 def unpack(region: memoryview | mmap.mmap) -> dict[str, Any]:
@@ -90,40 +109,49 @@ def unpack(region: memoryview | mmap.mmap) -> dict[str, Any]:
     table = struct.unpack_from(f"<{count}q", whole.data, _HEADER.size + nbytes)
     base = whole[aligned_bytes(_HEADER.size + nbytes + 8 * count) :]
     reader = _Unpickler(io.BytesIO(text), buffers=given_buffers(base, table))
+    follow_tracker(reader.load())
     parts: dict[str, Any] = reader.load()
     for token, kind in reader.load():
         register(kind, token)
     return parts
 
 
-def _pack(parts: dict[str, Any]) -> Payload:
+def _pack(parts: dict[str, Any], elsewhere: bool) -> Payload:
     try:
-        return _dump(_Plain, parts)
+        return _dump(_Plain, parts, elsewhere)
     except (BatchError, RecursionError):
         raise
     except Exception:  # noqa: BLE001 (dill may do it; what it says is what counts then)
-        return _dump(dill.Pickler, parts)
+        return _dump(dill.Pickler, parts, elsewhere)
 
 
-def _dump(kind: Any, parts: dict[str, Any]) -> Payload:
+def _dump(kind: Any, parts: dict[str, Any], elsewhere: bool) -> Payload:
+    shipment = Shipment(elsewhere)
+    with shipping(shipment):
+        return _dumped(kind, parts, shipment)
+
+
+def _dumped(kind: Any, parts: dict[str, Any], shipment: Shipment) -> Payload:
     by_value = ByValue()
-    gatherer = _Gatherer(by_value)
+    gatherer = _Gatherer(by_value, shipment)
     file = io.BytesIO()
     given: list[pickle.PickleBuffer] = []
     pickler = kind(file, 5, buffer_callback=given.append)
     pickler.reducer_override = gatherer.reduce
+    pickler.dump(None if shipment.elsewhere else tracker())
     pickler.dump(parts)
     pickler.dump([(register(each), each) for each in by_value.classes])  # it remembers the classes
     table = gatherer.lay_buffers(given)
     text = file.getvalue()
     header = _HEADER.pack(len(text), len(table))
-    return Payload(header + text + struct.pack(f"<{len(table)}q", *table), gatherer.sources)
+    pickles = header + text + struct.pack(f"<{len(table)}q", *table)
+    return Payload(pickles, gatherer.sources, shipment.kept)
 
 
-def _failure(part: Any) -> Exception | None:
+def _failure(elsewhere: bool, part: Any) -> Exception | None:
     """Why one thing alone can't travel, None if it can."""
     try:
-        _pack({"it": part})
+        _pack({"it": part}, elsewhere)
     except Exception as error:  # noqa: BLE001 (it is what was asked for)
         return error
     return None
@@ -152,8 +180,9 @@ class _Gatherer(Reducer):
         sources: offset and bytes of each.
     """
 
-    def __init__(self, by_value: ByValue) -> None:
+    def __init__(self, by_value: ByValue, shipment: Shipment) -> None:
         super().__init__(by_value)
+        self._shipment = shipment
         self._take_apart = by_value.reduce
         self.sources: list[tuple[int, npt.NDArray[np.uint8]]] = []
         self._offset_of: dict[tuple[int, int], int] = {}  # of what lies at this address
@@ -168,7 +197,12 @@ class _Gatherer(Reducer):
         if isinstance(obj, _BOUND_HERE):
             kind = type(obj)
             raise ShippingError(f"{kind.__module__}.{kind.__qualname__} belongs to one process")
-        return super().reduce(obj)
+        reduced = super().reduce(obj)
+        return handles.reduce(obj, self._shipment) if reduced is NotImplemented else reduced
+
+    def _numbers(self, tensor: Tensor) -> Any:
+        reduced = handles.reduce_shared_tensor(tensor, self._shipment)
+        return super()._numbers(tensor) if reduced is None else reduced
 
     def lay_array(self, array: npt.NDArray[Any]) -> int:
         array = np.ascontiguousarray(array)

@@ -8,26 +8,23 @@ remedy that Yuxin Wu describes in "Demystify RAM Usage in Multi-Process Data Loa
 
 from __future__ import annotations
 
-import errno
 import os
 import pickle
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from swift_loader.batch.handles import Handle, current
 from swift_loader.transport.memory import create_region, map_shared
 
-__all__ = ["SharedList", "shipping_shared_lists"]
+__all__ = ["SharedList"]
 
 T = TypeVar("T")
 _WRITE_BYTES = 1 << 20
-_shipping: ContextVar[_Shipping | None] = ContextVar("shipping_shared_lists", default=None)
 
 
 class SharedList(Sequence[T], Generic[T]):
@@ -112,15 +109,14 @@ class SharedList(Sequence[T], Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         count = len(self._bounds) - 1
-        shipping = _shipping.get()
-        by_value = shipping is not None and shipping.by_value
+        shipment = current()
+        by_value = shipment is not None and shipment.elsewhere
         if by_value or self._fd is None or sys.platform != "linux":
             # As an array, which travels out of band and is mapped, not copied, by local workers.
             return _from_bytes, (np.frombuffer(self._data, np.uint8), count, self._range)
-        if shipping is not None:
-            shipping.kept.append(self._fd)
-        handle = (os.getpid(), int(self._fd), _identity(int(self._fd)))
-        return _from_handle, (*handle, count, self._range)
+        if shipment is not None:
+            shipment.kept.append(self._fd)
+        return _from_handle, (Handle.of(int(self._fd)), count, self._range)
 
 
 class _Descriptor:
@@ -136,47 +132,10 @@ class _Descriptor:
         os.close(self._fd)
 
 
-class _Shipping:
-    def __init__(self, by_value: bool) -> None:
-        self.by_value = by_value
-        self.kept: list[object] = []
-
-
-@contextmanager
-def shipping_shared_lists(*, by_value: bool) -> Iterator[list[object]]:
-    """What is pickled inside travels `by_value`, for workers on other machines, or as a handle.
-
-    The handles are good as long as the list that this gives is kept, whoever else keeps theirs.
-    """
-    shipping = _Shipping(by_value)
-    token = _shipping.set(shipping)
-    try:
-        yield shipping.kept
-    finally:
-        _shipping.reset(token)
-
-
-def _identity(fd: int) -> tuple[int, int]:
-    status = os.fstat(fd)
-    return status.st_dev, status.st_ino
-
-
-def _from_handle(
-    pid: int, fd: int, identity: tuple[int, int], count: int, selected: range
-) -> SharedList[Any]:
+def _from_handle(handle: Handle, count: int, selected: range) -> SharedList[Any]:
     """Open the region through the process that has it."""
-    path = f"/proc/{pid}/fd/{fd}"
-    try:
-        mine = _Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC))
-        if _identity(int(mine)) != identity:  # the number means something else by now
-            raise FileNotFoundError(errno.ENOENT, "no such region any more", path)
-    except OSError as error:
-        raise FileNotFoundError(
-            f"the SharedList of process {pid} can't be opened: it was freed there, or the process "
-            "is gone, or is another user's. Keep it alive there while others open it"
-        ) from error
     new: SharedList[Any] = SharedList.__new__(SharedList)
-    new._open(mine, count, selected)
+    new._open(_Descriptor(handle.open()), count, selected)
     return new
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
+from multiprocessing.context import get_spawning_popen
 from typing import Any, TypeVar
 
 from swift_loader.batch.shipping import pack, unpack
-from swift_loader.containers.shared_list import shipping_shared_lists
 
 __all__ = ["packed", "rebuilt", "shown"]
 
@@ -16,11 +16,8 @@ T = TypeVar("T")
 
 def packed(parts: Mapping[str, Any]) -> bytes:
     """What workers are given too, as they are given it: classes of `__main__` go by value."""
-    with shipping_shared_lists(by_value=True):
-        payload = pack(parts)
-        region = bytearray(payload.nbytes)
-        payload.write(memoryview(region))
-    return bytes(region)
+    is_for_a_child = get_spawning_popen() is not None
+    return bytes(pack(parts, elsewhere=not is_for_a_child))
 
 
 def rebuilt(kind: type[T], given: Mapping[str, Any], parts: bytes) -> T:

@@ -22,12 +22,12 @@ from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark
 from swift_loader.telemetry.trace import TraceWriter, open_trace
-from swift_loader.transport.memory import create_region, map_private, map_shared
+from swift_loader.transport.memory import filled_region, map_private
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
 from swift_loader.worker.recipe import Recipe
 
-__all__ = ["Engine", "ship"]
+__all__ = ["Engine"]
 
 
 class Engine:
@@ -35,7 +35,8 @@ class Engine:
 
     def __init__(self, config: Config, payload: Payload) -> None:
         self._config = config.without_dataset()
-        self.payload_fd = ship(payload)
+        self.payload_fd = filled_region(payload.nbytes, "dataset", payload.write)
+        self._kept = payload.kept
         self._pid = os.getpid()
         self._closed = False
         self._pipeline: Pipeline | None = None
@@ -170,15 +171,6 @@ class Engine:
         if self._zygote is not None:
             self._zygote.release()
         os.close(self.payload_fd)
+        self._kept.clear()
         if self._log is not None:
             self._log.close()
-
-
-def ship(payload: Payload) -> int:
-    """The user's things in anonymous shared memory, for all workers; returns its descriptor."""
-    fd = create_region(payload.nbytes, "dataset")
-    with map_shared(fd, payload.nbytes) as region:
-        view = memoryview(region)
-        payload.write(view)
-        view.release()
-    return fd

@@ -14,7 +14,6 @@ import torch
 
 from swift_loader.batch.fetch import OnError
 from swift_loader.batch.shipping import pack
-from swift_loader.containers.shared_list import shipping_shared_lists
 from swift_loader.errors import ClosedError, refuse
 from swift_loader.loader.checks import chosen_seed, epoch_number, function, optional
 from swift_loader.loader.copying import packed, rebuilt, shown
@@ -124,9 +123,8 @@ class SwiftLoader(TorchAttributes):
         self._given = {name: value for name, value in given.items() if name not in _LARGE}
         self._sampling = sampling_of(config)
         self._seed = chosen_seed(config.seed)
-        # Kept open for workers that are still to start: nobody else may have these lists by then.
-        with shipping_shared_lists(by_value=bool(config.sources)) as self._shared_lists:
-            payload = pack({about.name: getattr(config, about.name) for about in fields(Recipe)})
+        parts = {about.name: getattr(config, about.name) for about in fields(Recipe)}
+        payload = pack(parts, elsewhere=bool(config.sources))
         self._engine = Engine(config, payload)
         self._dataset = Dataset(config, self._engine.recipe)
         self._config = config = config.without_dataset()

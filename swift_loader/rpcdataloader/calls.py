@@ -80,10 +80,8 @@ def words_of(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, An
 
 
 def _bytes_of(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
-    payload = pack({"func": func, "args": tuple(args), "kwargs": dict(kwargs)})
-    region = bytearray(payload.nbytes)
-    payload.write(memoryview(region))
-    return bytes(region)
+    parts = {"func": func, "args": tuple(args), "kwargs": dict(kwargs)}
+    return bytes(pack(parts, elsewhere=True))
 
 
 def _call(data: bytes) -> Any:

@@ -22,7 +22,6 @@ import torch
 from swift_loader.batch.codec import decode
 from swift_loader.batch.shipping import pack
 from swift_loader.errors import ConfigError, WorkerDiedError, WorkerTimeoutError
-from swift_loader.loader.engine import ship
 from swift_loader.order.part import Number
 from swift_loader.pipeline.elsewhere import Brief
 from swift_loader.pipeline.link import Crashed, Event, Gone, MadeBatch, NotMade, Refused, Up
@@ -33,6 +32,7 @@ from swift_loader.remote.client import EndpointLink, sha256_of
 from swift_loader.remote.keys import load_keys
 from swift_loader.rpcdataloader.calls import CALLS, Outcome, RRef, words_of
 from swift_loader.rpcdataloader.pinning import pinned
+from swift_loader.transport.memory import filled_region
 from swift_loader.worker.faults import revive
 from swift_loader.worker.place import Place
 
@@ -112,7 +112,8 @@ class _Host:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._payload_fd = ship(pack(dict(vars(CALLS))))
+        payload = pack(dict(vars(CALLS)), elsewhere=True)
+        self._payload_fd = filled_region(payload.nbytes, "calls", payload.write)
         self._lock = threading.Lock()
         self._new: list[_Call] = []
         self._calls: dict[int, _Call] = {}  # sent or to be sent, by ticket

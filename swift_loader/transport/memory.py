@@ -12,7 +12,14 @@ import secrets
 import sys
 from collections.abc import Callable
 
-__all__ = ["Mapping", "create_region", "map_private", "map_shared", "round_up"]
+__all__ = [
+    "Mapping",
+    "create_region",
+    "filled_region",
+    "map_private",
+    "map_shared",
+    "round_up",
+]
 
 _PAGE_BYTES = mmap.PAGESIZE
 
@@ -33,6 +40,16 @@ def create_region(nbytes: int, label: str) -> int:
     except OSError:
         os.close(fd)
         raise
+    return fd
+
+
+def filled_region(nbytes: int, label: str, write: Callable[[memoryview], object]) -> int:
+    """A descriptor of a new region into which `write` has put `nbytes`."""
+    fd = create_region(nbytes, label)
+    with map_shared(fd, nbytes) as region:
+        view = memoryview(region)
+        write(view)
+        view.release()
     return fd
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swift_loader.batch.shipping import Payload, pack
+from swift_loader.batch.shipping import pack
 from swift_loader.dataloader2.random import SeedGenerator
 from swift_loader.dataloader2.reading_service.interface import IterResetFn
 from swift_loader.dataloader2.workers.feed import Feed
@@ -31,7 +31,7 @@ from swift_loader.dataloader2.workers.wire import Begin
 from swift_loader.errors import ClosedError, WorkerDiedError
 from swift_loader.pipeline.link import Event, Gone, Refused, Running, Up
 from swift_loader.pipeline.supervision import DEATHS_OF_ONE, Deaths, Verdict
-from swift_loader.transport.memory import create_region, map_shared
+from swift_loader.transport.memory import filled_region
 from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker.faults import revive
 from swift_loader.worker.launch import Zygote
@@ -61,7 +61,7 @@ class PipeWorkers:
         self._plan = plan
         self._pid = os.getpid()
         self._zygote: Zygote | None = None
-        self._payload_fds: list[int] = []
+        self._payloads: list[tuple[int, list[object]]] = []  # and what workers open of it here
         self._links: list[PipeLink] = []
         self._feeds = [Feed(plan.nb_ahead) for _ in range(plan.nb_worker)]
         self._begins: list[Begin] = []
@@ -78,9 +78,11 @@ class PipeWorkers:
 
     def _start(self) -> None:
         plan = self._plan
-        self._payload_fds.append(_in_shared_memory(pack({"parts": plan.worker_parts})))
-        if plan.dispatcher_parts is not None:
-            self._payload_fds.append(_in_shared_memory(pack({"parts": plan.dispatcher_parts})))
+        for parts in (plan.worker_parts, plan.dispatcher_parts):
+            if parts is not None:
+                payload = pack({"parts": parts})
+                region = filled_region(payload.nbytes, "pipes", payload.write)
+                self._payloads.append((region, payload.kept))
         self._zygote = Zygote.acquire()
         _open.add(self)
         for worker in range(plan.nb_worker):
@@ -99,7 +101,7 @@ class PipeWorkers:
         assert self._zygote is not None
         is_worker = number < self._plan.nb_worker
         name = f"worker process {number}" if is_worker else "the dispatching process"
-        payload_fd = self._payload_fds[0 if is_worker else 1]
+        payload_fd = self._payloads[0 if is_worker else 1][0]
         return PipeLink(self._zygote, number, self._plan.place, payload_fd, name)
 
     def _watch(self) -> None:
@@ -125,7 +127,7 @@ class PipeWorkers:
         deadline_s = time.monotonic() + _CLOSE_GRACE_S
         for link in self._links:
             link.wait_closed(deadline_s)
-        for fd in self._payload_fds:
+        for fd, _ in self._payloads:
             os.close(fd)
         self._wakeup.close()
         if self._zygote is not None:
@@ -143,10 +145,7 @@ class PipeWorkers:
             self._start()
         shipped = b""
         if iter_reset_fn is not None:
-            payload = pack({"iter_reset_fn": iter_reset_fn})
-            region = bytearray(payload.nbytes)
-            payload.write(memoryview(region))
-            shipped = bytes(region)
+            shipped = bytes(pack({"iter_reset_fn": iter_reset_fn}))
         self._epoch += 1
         self._deaths.epoch_begins()
         self._taken = [0] * self._plan.nb_worker
@@ -250,13 +249,3 @@ def _close_all() -> None:
     for workers in list(_open):
         workers.interrupt()
         workers.close()
-
-
-def _in_shared_memory(payload: Payload) -> int:
-    """A descriptor of a region that holds the payload."""
-    fd = create_region(payload.nbytes, "pipes")
-    with map_shared(fd, payload.nbytes) as region:
-        view = memoryview(region)
-        payload.write(view)
-        view.release()
-    return fd

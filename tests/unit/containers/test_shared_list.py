@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swift_loader import SharedList
-from swift_loader.containers.shared_list import shipping_shared_lists
+from swift_loader.batch.handles import Shipment, shipping
 
 ROOT = Path(__file__).parents[3]
 HANDLE_BYTES = 200
@@ -52,7 +52,7 @@ def test_reads_like_a_plain_list(items: list[Any], cuts: list[tuple[Any, Any, An
         assert [shared[i] for i in range(-len(items), len(items))] == items + items
         assert list(reversed(shared)) == items[::-1]
         assert list(pickle.loads(pickle.dumps(shared))) == items
-        with shipping_shared_lists(by_value=True):
+        with shipping(Shipment(elsewhere=True)):
             data = pickle.dumps(shared)
         assert list(pickle.loads(data)) == items
 
@@ -113,7 +113,7 @@ def test_opens_in_another_process() -> None:
 def test_handle_of_a_freed_list_is_refused() -> None:
     data = pickle.dumps(SharedList("abc"))
     result = read_elsewhere(data)
-    assert b"SharedList of process" in result.stderr
+    assert b"shared memory of process" in result.stderr
     assert b"Keep it alive" in result.stderr
 
 
@@ -152,16 +152,17 @@ def test_iterable_that_raises_leaves_nothing() -> None:
 
 
 def test_what_shipping_gave_keeps_a_handle_good() -> None:
-    with shipping_shared_lists(by_value=False) as kept:
+    shipment = Shipment(elsewhere=False)
+    with shipping(shipment):
         data = pickle.dumps(SharedList("abc"))
     assert list(pickle.loads(data)) == ["a", "b", "c"]
-    kept.clear()
+    shipment.kept.clear()
     with pytest.raises(FileNotFoundError):
         pickle.loads(data)
 
 
 def test_list_that_came_by_value_travels_on() -> None:
-    with shipping_shared_lists(by_value=True):
+    with shipping(Shipment(elsewhere=True)):
         data = pickle.dumps(SharedList("abc"))
     again = pickle.loads(data)
     assert list(pickle.loads(pickle.dumps(again))) == ["a", "b", "c"]

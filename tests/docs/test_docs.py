@@ -56,3 +56,15 @@ def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "nearby_shuffle" in options
     flow = (tmp_path / "site" / "how" / "index.html").read_text()
     assert "dispatch: which worker" in flow
+
+
+def test_the_architecture_page_names_what_there_is_and_every_folder() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    package = ROOT / "swift_loader"
+    to_come = {"cache/"}
+    named = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?|\w+\.py)`", text)) - to_come
+    for name in named:
+        found = (package / name).exists() or (ROOT / name).exists()
+        assert found or any(package.rglob(name)), name
+    folders = {path.name for path in package.iterdir() if any(path.glob("*.py"))}
+    assert folders <= {name.split("/")[0] for name in named}

@@ -1,0 +1,101 @@
+"""Where this loader does not do as torch's does, each with its reason.
+
+The table in ``docs/moving.md`` is made of these (``python -m tests.differential.differences``), and
+each is held by a test that fails when the two loaders do the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+PAGE = Path(__file__).parents[2] / "docs" / "moving.md"
+BEGIN, END = "<!-- differences: begin -->", "<!-- differences: end -->"
+
+
+class Difference(NamedTuple):
+    """What both do. The texts are Markdown, for users."""
+
+    subject: str
+    torch: str
+    here: str
+
+
+DIFFERENCES: dict[str, Difference] = {
+    "shuffled order": Difference(
+        "The order of `shuffle=True`",
+        "drawn by a `RandomSampler` from the global generator",
+        "a function of `seed` and the epoch; the samples and batch sizes are the same",
+    ),
+    "none": Difference(
+        "`None` in a sample",
+        "`TypeError`",
+        "collated to a list of `None`",
+    ),
+    "dataclass": Difference(
+        "A dataclass as sample",
+        "`TypeError`",
+        "collated field by field to the same class",
+    ),
+    "mixed dtypes": Difference(
+        "Tensors of different dtypes in one batch",
+        "in a worker `TypeError`; in the training process (`num_workers=0`) promoted",
+        "promoted to a common dtype",
+    ),
+    "collate errors": Difference(
+        "Samples that don't fit together (shapes, lengths, keys)",
+        "`RuntimeError`, `KeyError` or `TypeError`, by the place where it fails",
+        "`BatchError`, which is a `TypeError` and a `ValueError`, and names the field, "
+        "the shapes and the samples",
+    ),
+    "requires grad": Difference(
+        "A tensor that requires grad",
+        "`RuntimeError` in a worker",
+        "collated detached: a gradient can't pass between processes",
+    ),
+    "StopIteration": Difference(
+        "A data set that raises `StopIteration` in `dataset[i]`",
+        "the epoch ends there, silently",
+        "`WorkerError`, with the samples",
+    ),
+    "error text": Difference(
+        "An error in `dataset[i]`",
+        "the same class, its message is the worker's traceback; `RuntimeError` where the class "
+        "can't be built of a message",
+        "the same class with its own arguments and attributes; the worker's traceback, the batch "
+        "and the samples are in its `__cause__`",
+    ),
+    "whole stream": Difference(
+        "A stream that does not split itself, with several workers",
+        "every worker gives every item",
+        "every item comes once",
+    ),
+    "random draws": Difference(
+        "Random draws in `dataset[i]`",
+        "from one generator a worker: they depend on the number of workers",
+        "seeded for each batch: the same whatever the number of workers, in every run",
+    ),
+    "ranks": Difference(
+        "Several ranks and a map-style data set",
+        "`DistributedSampler` deals samples out in turn, and repeats some where they don't divide",
+        'each rank has a part of its own; no sample is repeated unless `tail="pad"`',
+    ),
+}
+
+
+def table() -> str:
+    """The table of the page, between its marks."""
+    rows = [f"| {one.subject} | {one.torch} | {one.here} |" for one in DIFFERENCES.values()]
+    return "\n".join([BEGIN, "| | torch's DataLoader | here |", "|---|---|---|", *rows, END])
+
+
+def on_page(text: str) -> str:
+    """The part of `text` that the table takes. Raises `ValueError` where the marks are missing."""
+    return text[text.index(BEGIN) : text.index(END) + len(END)]
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text()
+    PAGE.write_text(text.replace(on_page(text), table()))
+    sys.stdout.write(f"{PAGE}: {len(DIFFERENCES)} differences\n")

@@ -1,0 +1,112 @@
+"""Each kind of sample, and of error, through both loaders: the same batches of the same types, or a
+difference that the documentation names.
+
+All kinds go through one loader of each: a batch a kind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from swift_loader import BatchError, WorkerError
+from tests.differential import samples
+from tests.differential.loaders import through_ours, through_torch
+from tests.differential.outcome import Raised, frozen, raised
+
+pytestmark = [pytest.mark.usefixtures("shared_zygote"), pytest.mark.timeout(120)]
+
+EACH = 4
+#: Samples that no loader can make a batch of; this one's error is always a `BatchError`.
+UNFIT = [
+    "uneven tensors",
+    "uneven lists",
+    "uneven keys",
+    "set",
+    "function",
+    "numpy text",
+    "numpy objects",
+    "complex number",
+    "sparse",
+]
+#: Samples that only this loader collates, and what torch raises.
+MORE = {
+    "none": TypeError,
+    "dataclass": TypeError,
+    "requires grad": RuntimeError,
+    "mixed dtypes": TypeError,
+}
+#: Errors that torch can't raise again as they were, and what comes in their place.
+NOT_AGAIN = {"UnicodeDecodeError": RuntimeError, "two arguments": samples.TwoWords}
+
+
+def by_kind(dataset: samples.Kinds, found: Any) -> dict[str, Any]:
+    """The batch of each kind."""
+    return dict(zip(dataset.kinds, found.batches, strict=True))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_each_kind_of_sample_makes_torchs_batch_or_an_error(workers: int) -> None:
+    dataset = samples.Kinds(["pair", *(k for k in samples.SAMPLES if k != "pair")], EACH)
+    options = {"batch_size": EACH, "workers": workers}
+    theirs = by_kind(dataset, through_torch(dataset, **options)[0])
+    ours = by_kind(dataset, through_ours(dataset, **options)[0])
+    for kind in UNFIT:
+        assert isinstance(theirs.pop(kind), Raised), kind
+        assert ours.pop(kind) == Raised(BatchError), kind
+    for kind, error in MORE.items():
+        assert theirs.pop(kind) == Raised(error), kind
+        assert not isinstance(ours.pop(kind), Raised), kind
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_errors_of_samples_keep_their_class_and_the_batches_after_them_come(workers: int) -> None:
+    dataset = samples.Kinds(
+        ["pair", *(kind for kind in samples.ERRORS if kind != "StopIteration"), "dict"], EACH
+    )
+    options = {"batch_size": EACH, "workers": workers}
+    theirs = by_kind(dataset, through_torch(dataset, **options)[0])
+    ours = by_kind(dataset, through_ours(dataset, **options)[0])
+    for kind in samples.ERRORS.keys() & ours.keys():
+        original = samples.ERRORS[kind]()
+        assert theirs.pop(kind) == Raised(NOT_AGAIN.get(kind, type(original))), kind
+        got = ours.pop(kind)
+        assert (got, got.words) == (raised(original), raised(original).words)
+    assert ours == theirs
+
+
+def test_stop_iteration_of_a_sample_does_not_pass_for_the_end_of_the_epoch() -> None:
+    dataset = samples.Kinds(["pair", "StopIteration", "dict"], EACH)
+    theirs = through_torch(dataset, batch_size=EACH)[0]
+    ours = through_ours(dataset, batch_size=EACH)[0]
+    assert len(theirs.batches) == 1
+    assert [type(batch) for batch in ours.batches] == [tuple, Raised, tuple]
+    assert ours.batches[1] == Raised(WorkerError)
+
+
+def test_samples_without_batches_are_torchs() -> None:
+    kinds = [kind for kind in samples.SAMPLES if kind not in (*UNFIT, *MORE)]
+    dataset = samples.Kinds(kinds, 1)
+    theirs = by_kind(dataset, through_torch(dataset, batch_size=None)[0])
+    ours = by_kind(dataset, through_ours(dataset, batch_size=None)[0])
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("collate_fn", [samples.listed, samples.counted])
+def test_collate_functions_get_what_torchs_get(collate_fn: Any) -> None:
+    dataset = samples.MapStyle("deep")
+    options = {"batch_size": 5, "collate_fn": collate_fn}
+    assert through_ours(dataset, **options) == through_torch(dataset, **options)
+
+
+@pytest.mark.parametrize("batch_size", [5, None])
+def test_getitems_is_used_where_torch_uses_it(batch_size: int | None) -> None:
+    options = {"batch_size": batch_size}
+    assert through_ours(samples.Bulk(), **options) == through_torch(samples.Bulk(), **options)
+
+
+def test_frozen_tells_types_apart() -> None:
+    assert frozen([1]) != frozen((1,))
+    assert frozen(1) != frozen(True)

@@ -38,6 +38,7 @@ __all__ = [
     "iterable",
     "keyword_arguments",
     "one_of",
+    "one_of_numbers",
     "optional",
     "path",
     "seconds",
@@ -111,6 +112,17 @@ def one_of(*choices: str) -> Check:
 
     def check(name: str, value: Any) -> Any:
         if not isinstance(value, str) or value not in choices:
+            refuse(name, value, "give one of " + ", ".join(map(repr, choices)))
+        return value
+
+    return check
+
+
+def one_of_numbers(*choices: int) -> Check:
+    """One of some whole numbers."""
+
+    def check(name: str, value: Any) -> Any:
+        if isinstance(value, bool) or value not in choices:
             refuse(name, value, "give one of " + ", ".join(map(repr, choices)))
         return value
 

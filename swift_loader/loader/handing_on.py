@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from swift_loader.errors import ClosedError
 from swift_loader.loader.loader import SwiftLoader
+from swift_loader.order.part import Taken
 from swift_loader.order.planned import PlannedOrder
+from swift_loader.order.told import inner_of
 from swift_loader.transport.slots import OnMap
 
 __all__ = ["hand_on", "size_of", "start_alone", "state_at"]
@@ -56,11 +59,14 @@ def state_at(loader: SwiftLoader, epoch: int, first_batch: int) -> dict[str, Any
     """
     if not loader._config.in_order:
         raise ClosedError("with in_order=False, only state_dict() knows what was delivered")
-    return _planned(loader).state_at(epoch, first_batch)
+    _planned(loader)
+    order = loader._the_order()
+    part = order.part(epoch)
+    return order.capture(Taken(replace(part, first=max(first_batch, part.first))))
 
 
 def _planned(loader: SwiftLoader) -> PlannedOrder:
-    order = loader._the_order()
+    order = inner_of(loader._the_order())
     if not isinstance(order, PlannedOrder):
         raise ClosedError("a loader of a stream or with a sampler of yours can't tell sizes")
     return order

@@ -29,6 +29,7 @@ from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.order.order import Order
 from swift_loader.order.part import Taken
 from swift_loader.order.state import State, saved_seed
+from swift_loader.order.told import call_as_text, resumed, told, with_call
 from swift_loader.pipeline.elsewhere import RemoteWorkers
 from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
@@ -106,6 +107,7 @@ class SwiftLoader(TorchAttributes):
         remote_key: str | os.PathLike[str] | None = None,
         remote_timeout: float = 30.0,
         equal_steps: bool = False,
+        prefetch_epochs: int = 1,
         # Torch's names, with torch's meaning.
         dataset: Any = None,
         num_workers: int | None = None,
@@ -142,6 +144,7 @@ class SwiftLoader(TorchAttributes):
         self._consumer = 0
         self._epoch = 0  # the one that the next `iter` gives
         self._order: Order | None = None
+        self._calls: tuple[str, ...] = ()  # of the data set, since a state was loaded
         self._loaded: State | None = None  # not applied yet
         self._applied: State | None = None
         self._standing: Standing | None = None
@@ -329,6 +332,32 @@ class SwiftLoader(TorchAttributes):
         """The next `iter` gives this epoch. Raises `ConfigError` unless it is 0 to 2^62."""
         self._epoch = epoch_number("epoch", epoch)
 
+    def call_dataset(self, method: str, *arguments: Any) -> None:
+        """Call a method of the data set, in every worker, from the next `iter` on.
+
+        All batches of that epoch and of later ones are made after it; those that were made ahead
+        without it are made again. Workers that are started later call it too, and so does a run
+        that is resumed from a state. Every consumer must ask for the same calls. The number of
+        samples must stay as it is.
+
+        Raises
+        ------
+        ConfigError
+            There is no such method, or an argument is no plain data: numbers, strings, bytes,
+            tuples, lists, sets, dicts, arrays and tensors are.
+        """
+        self._engine.check_open()
+        if self._dataset.has(method) is False:
+            refuse("method", method, f"a {self._dataset.name} has no such method")
+        text = call_as_text(method, arguments)
+        if self._order is not None:
+            self._order = with_call(self._order, text)
+        self._calls = (*self._calls, text)
+        if self._engine.started:
+            self._tell_plans()
+            if self._standing is None or not self._standing.alive:
+                self._prefetch()
+
     # ---- what a script may ask
 
     @property
@@ -387,6 +416,7 @@ class SwiftLoader(TorchAttributes):
         if self._seed is None:  # none was asked for: the one that the run began with
             self._seed, self._order = seed, None
         self._loaded = state
+        self._calls = ()  # the state has those before it
         if self._length_is_known:
             self._apply_state()
         if self._standing is not None:
@@ -401,7 +431,8 @@ class SwiftLoader(TorchAttributes):
         if self._order is None:
             seed = FIXED_SEED if self._seed is None else self._seed
             nb_samples = self.nb_samples
-            self._order = order_of(self._config, nb_samples, self._sampling, seed, self._consumer)
+            order = order_of(self._config, nb_samples, self._sampling, seed, self._consumer)
+            self._order = told(order, self._calls, ahead=self._config.prefetch_epochs > 0)
         return self._order
 
     def _facts(self) -> dict[str, Any]:
@@ -415,18 +446,21 @@ class SwiftLoader(TorchAttributes):
     def _apply_state(self) -> None:
         if self._loaded is not None:
             loaded, self._loaded = self._loaded, None  # what is refused leaves all as it was
-            self._order, self._epoch = self._the_order().resumed(loaded)
+            ahead = self._config.prefetch_epochs > 0
+            self._order, self._epoch = resumed(self._the_order(), loaded, self._calls, ahead=ahead)
             self._applied = loaded
 
     def _prefetch(self) -> None:
         """Have the first batches made before anybody asks for them."""
-        pipeline = self._engine.pipeline
         self._apply_state()
+        self._tell_plans()
         order = self._the_order()
-        for plan_id, plan in order.plans().items():
-            pipeline.set_plan(plan_id, plan)
         if order.known_ahead:
-            pipeline.prefetch(order.part(self._epoch), order)
+            self._engine.pipeline.prefetch(order.part(self._epoch), order)
+
+    def _tell_plans(self) -> None:
+        for plan_id, plan in self._the_order().plans().items():
+            self._engine.pipeline.set_plan(plan_id, plan)
 
     def _checked_index(self, index: int | None) -> int:
         count = self._config.nb_consumer

@@ -36,6 +36,7 @@ from swift_loader.loader.checks import (
     iterable,
     keyword_arguments,
     one_of,
+    one_of_numbers,
     optional,
     path,
     seconds,
@@ -219,6 +220,10 @@ class Config:
         "batches made and not yet consumed, per consumer, over all its workers. By default twice "
         "the workers if that is more than 10; up to 40, if they take less than 32 MB",
         given="int | None", shown="10, or more",
+    )
+    prefetch_epochs: int = option(
+        1, one_of_numbers(0, 1), BOUNDS,
+        "`0`: an epoch is made when the loop begins it, and not while the one before it runs",
     )
     message_queue_size: int = option(
         10, whole(1), BOUNDS, "batch numbers outstanding at one worker, at most"

@@ -11,6 +11,7 @@ from torch.utils.data import BatchSampler, Sampler, default_collate
 
 from swift_loader.loader.options import Config
 from swift_loader.order.planned import PlannedOrder
+from swift_loader.order.told import inner_of
 from swift_loader.worker.recipe import Recipe, given
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Dataset:
         self._built: Any = None
         self._own: Callable[[], Any] = _nothing
         factory = config.dataset_class
+        self._kind = factory if isinstance(factory, type) else None
         self.name = getattr(factory, "__qualname__", None) or type(factory).__qualname__
         if factory is given:
             own = config.dataset_kwargs["dataset"]
@@ -39,6 +41,12 @@ class Dataset:
                 self._own = weakref.ref(own)
             except TypeError:  # a list, a tuple: nobody can refer to it without keeping it
                 self._own = _nothing
+
+    def has(self, method: str) -> bool | None:
+        """Whether it has this method; None where that can't be told without building it."""
+        own = self._own()
+        known = own if own is not None else self._kind if self._built is None else self._built
+        return None if known is None else callable(getattr(known, method, None))
 
     def get(self) -> Any:
         """Raises what the data set's constructor raises."""
@@ -155,7 +163,7 @@ class _OfPlan:
         self.loader.set_epoch(epoch)
 
     def _batches(self) -> Iterator[list[int]]:
-        order, epoch = self.loader._the_order(), self.loader._epoch
+        order, epoch = inner_of(self.loader._the_order()), self.loader._epoch
         if not isinstance(order, PlannedOrder):
             raise TypeError("a stream has no indices")
         plan, part = order.plan_of(order.part(epoch)), order.part(epoch)
@@ -172,7 +180,7 @@ class PlanSampler(_OfPlan, Sampler[int]):
             yield from batch
 
     def __len__(self) -> int:
-        order = self.loader._the_order()
+        order = inner_of(self.loader._the_order())
         if not isinstance(order, PlannedOrder):
             raise TypeError("a stream has no indices")
         return order.size_of(self.loader._epoch, 0)[1]

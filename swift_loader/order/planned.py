@@ -70,12 +70,6 @@ class PlannedOrder:
         """The plan that the numbers of `part` are of."""
         return self.plans()[part.plan_id]
 
-    def state_at(self, epoch: int, first_batch: int) -> dict[str, Any]:
-        """The state after all batches before `first_batch` of `epoch`."""
-        part = self.part(epoch)
-        taken = Taken(replace(part, first=max(first_batch, part.first)))
-        return self.capture(taken)
-
     def size_of(self, epoch: int, first_batch: int) -> tuple[int, int]:
         """``(batches, samples)`` of an epoch from batch `first_batch` on."""
         part = self.part(epoch)

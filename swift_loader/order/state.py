@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 
 from swift_loader.errors import ConfigError, StateError
 from swift_loader.order.part import MAX_EPOCH
-from swift_loader.plan import JSON, Plan
+from swift_loader.plan import FIELDS, JSON, Plan
 
 __all__ = ["Kind", "Saved", "State", "integer", "own", "read", "refuse_state", "saved_seed"]
 
@@ -193,7 +193,7 @@ def _present(state: Mapping[str, Any], field: str) -> Any:
 
 def _plan(state: Mapping[str, Any]) -> Plan:
     given = _present(state, "plan")
-    names = [field.name for field in fields(Plan)]
+    names = list(FIELDS)
     if not isinstance(given, Mapping) or given.keys() != set(names):
         raise refuse_state("plan", given, f"does not have the fields {names}")
     for name in ("nb_samples", "batch_size", "nb_consumer", "nearby_shuffle", "seed"):

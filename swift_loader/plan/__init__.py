@@ -1,6 +1,6 @@
 """Which samples come when: pure functions of a frozen description, without processes or clocks."""
 
 from .partition import Partition, Span, Tail
-from .plan import JSON, Plan
+from .plan import FIELDS, JSON, Plan
 
-__all__ = ["JSON", "Partition", "Plan", "Span", "Tail"]
+__all__ = ["FIELDS", "JSON", "Partition", "Plan", "Span", "Tail"]

@@ -51,6 +51,9 @@ class Plan:
     spans:
         The positions ``[start, stop)`` that are dealt out, ascending and disjoint: what is left of
         an interrupted epoch. None is the whole epoch. The order is that of the whole epoch.
+    calls:
+        What the data set is told before a batch of this plan is made, each as text; see
+        `swift_loader.order.told`. Nothing of the order depends on it.
 
     Raises
     ------
@@ -68,6 +71,7 @@ class Plan:
     seed: int
     tail: Tail = "balanced"
     spans: tuple[Span, ...] | None = None
+    calls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         def check(name: str, low: int, high: int | None, fix: str) -> None:
@@ -150,8 +154,8 @@ class Plan:
         return key64(_consumer_key(self.seed, epoch, consumer, self._spans_key), k)
 
     def fingerprint(self) -> dict[str, JSON]:
-        """Every field, for JSON: ``Plan`` with the same fields makes the same batches."""
-        plain: dict[str, JSON] = {field.name: getattr(self, field.name) for field in fields(self)}
+        """Every field but `calls`, for JSON: with the same fields a `Plan` has the same order."""
+        plain: dict[str, JSON] = {name: getattr(self, name) for name in FIELDS}
         if self.spans is not None:
             plain["spans"] = [[start, stop] for start, stop in self.spans]
         return plain
@@ -176,6 +180,10 @@ class Plan:
     @cached_property
     def _spans_key(self) -> int:
         return key64(_SPANS, *(bound for span in self.spans or () for bound in span))
+
+
+#: Those that decide about the order.
+FIELDS = tuple(field.name for field in fields(Plan) if field.name != "calls")
 
 
 @lru_cache(maxsize=64)

@@ -18,10 +18,11 @@ from swift_loader.plan import Plan
 from swift_loader.transport.messages import ErrorReport, Made, Make
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.birth import Birth, BirthError, settle, step
-from swift_loader.worker.maker import MakeError, Maker
+from swift_loader.worker.maker import MakeError
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
 from swift_loader.worker.settings import apply_settings
+from swift_loader.worker.told import TellingMaker, maker_of
 
 __all__ = ["RayWorker"]
 
@@ -35,7 +36,7 @@ class RayWorker:
         self._progress = Progress(memoryview(bytearray(Progress.NBYTES)))
         self._slots = WrittenSlots("ray")
         self._plans: dict[int, Plan] = {}
-        self._maker: Maker | None = None
+        self._maker: TellingMaker | None = None
         self._consumer = 0
 
     def prepare(
@@ -61,7 +62,7 @@ class RayWorker:
                     raise TypeError("a stream's shards belong to local workers")
         except BirthError as error:
             return error.fault
-        self._maker = Maker(birth.recipe, birth.dataset, birth.nb_samples, self._progress)
+        self._maker = maker_of(birth, place, index, self._progress)
         return birth.nb_samples, birth.dataset_name
 
     def set_plan(self, plan_id: int, plan: Plan) -> None:

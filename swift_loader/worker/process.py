@@ -31,10 +31,10 @@ from swift_loader.transport.messages import (
 from swift_loader.transport.table import pack, unpack
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.birth import Birth, BirthError, enter, leave, read_payload
-from swift_loader.worker.maker import EndOfShard, Job, MakeError, Maker
+from swift_loader.worker.maker import EndOfShard, Job, MakeError
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
-from swift_loader.worker.stream import StreamMaker
+from swift_loader.worker.told import TellingMaker, maker_of
 from swift_loader.worker.zygote import Inherited, Spawn
 
 __all__ = ["main"]
@@ -67,7 +67,7 @@ class _Worker:
         self._plans: dict[int, Plan] = {}
         self._inbox: deque[tuple[int, Job]] = deque()  # with its ticket
         self._forgotten: set[int] = set()
-        self._maker: Maker | StreamMaker | None = None
+        self._maker: TellingMaker | None = None
         self._place = place
         self._consumer = place.consumer_index
         self._birth = Birth(place, index)
@@ -81,12 +81,7 @@ class _Worker:
             self._say(StartFailed(error.fault))
             return False
         os.close(payload_fd)
-        if birth.nb_samples is None:
-            self._maker = StreamMaker(
-                birth.recipe, birth.dataset, self._place, self._index, self._progress
-            )
-        else:
-            self._maker = Maker(birth.recipe, birth.dataset, birth.nb_samples, self._progress)
+        self._maker = maker_of(birth, self._place, self._index, self._progress)
         self._say(Ready(birth.nb_samples, birth.dataset_name))
         return True
 

@@ -21,6 +21,7 @@ from swift_loader.batch.codec import decode, decode_bytes, encode, encode_bytes
 from swift_loader.batch.fetch import BadSampleError, Fetcher
 from swift_loader.worker.maker import collated
 from swift_loader.worker.recipe import Recipe, build_dataset
+from swift_loader.worker.told import set_epoch
 
 __all__ = ["count_samples", "try_one_batch"]
 
@@ -37,6 +38,7 @@ def try_one_batch(
         if nb_samples is None:
             samples = list(islice(dataset, batch_size))
         else:
+            set_epoch(dataset, recipe, 0)
             samples = _first_samples(recipe, dataset, min(batch_size, nb_samples), nb_samples)
         if not samples:
             return nb_samples

@@ -1,0 +1,115 @@
+"""What a data set is told before a batch: the epoch, and the calls of `SwiftLoader.call_dataset`.
+
+A batch of an epoch is made when ``set_epoch(epoch)`` of the data set, of its ``transform`` and of
+`collate_fn` was called last with that epoch, and when the calls that its plan holds were made, in
+order. That holds for each worker by itself, whenever and wherever it is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from swift_loader.order.told import text_as_call
+from swift_loader.plan import Plan
+from swift_loader.transport.messages import Made, Make
+from swift_loader.transport.written_slots import WrittenSlots
+from swift_loader.worker.birth import Birth
+from swift_loader.worker.faults import report
+from swift_loader.worker.maker import Job, MakeError, Maker
+from swift_loader.worker.place import Place
+from swift_loader.worker.progress import Progress
+from swift_loader.worker.recipe import Recipe, build_dataset
+from swift_loader.worker.stream import StreamMaker
+
+__all__ = ["TellingMaker", "maker_of", "set_epoch"]
+
+
+class AnyMaker(Protocol):
+    """A `Maker` or a `StreamMaker`."""
+
+    def job(self, order: Make, plan: Plan, consumer: int) -> Job: ...
+
+    def close(self) -> None: ...
+
+
+def set_epoch(dataset: Any, recipe: Recipe, epoch: int) -> None:
+    """Call ``set_epoch`` of all that have it. Raises what they raise."""
+    for told in _listeners(dataset, recipe):
+        told.set_epoch(epoch)
+
+
+def _listeners(dataset: Any, recipe: Recipe) -> list[Any]:
+    candidates = (dataset, getattr(dataset, "transform", None), recipe.collate_fn)
+    return [one for one in candidates if callable(getattr(one, "set_epoch", None))]
+
+
+def maker_of(birth: Birth, place: Place, index: int, progress: Progress) -> TellingMaker:
+    """The maker of a worker that is born."""
+    recipe, nb_samples = birth.recipe, birth.nb_samples
+
+    def make_maker(dataset: Any) -> AnyMaker:
+        if nb_samples is None:
+            return StreamMaker(recipe, dataset, place, index, progress)
+        return Maker(recipe, dataset, nb_samples, progress)
+
+    # A stream is told its epoch where it begins one.
+    return TellingMaker(recipe, birth.dataset, make_maker, tells_epochs=nb_samples is not None)
+
+
+class TellingMaker:
+    """A maker whose data set is told what its batches' plans say. `make_maker` makes one."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        dataset: Any,
+        make_maker: Callable[[Any], AnyMaker],
+        *,
+        tells_epochs: bool,
+    ) -> None:
+        self._recipe = recipe
+        self._dataset = dataset
+        self._make_maker = make_maker
+        self._maker = make_maker(dataset)
+        self._calls: tuple[str, ...] = ()  # made so far
+        self._is_told = False  # of calls, by this or an earlier order
+        self._epoch = -1
+        self._tells_epochs = tells_epochs and bool(_listeners(dataset, recipe))
+
+    def job(self, order: Make, plan: Plan, consumer: int) -> Job:
+        """What is to be done for `order`."""
+        self._is_told |= bool(plan.calls)
+        if not self._tells_epochs and not self._is_told:
+            return self._maker.job(order, plan, consumer)
+        return partial(self._tell_and_make, order, plan, consumer)
+
+    def close(self) -> None:
+        self._maker.close()
+
+    def _tell_and_make(self, order: Make, plan: Plan, consumer: int, slots: WrittenSlots) -> Made:
+        doing = "calling set_epoch"
+        try:
+            if plan.calls != self._calls:
+                doing = "calling the data set as call_dataset() asked"
+                self._call(plan.calls)
+            if self._tells_epochs and order.number.epoch != self._epoch:
+                doing = "calling set_epoch"
+                set_epoch(self._dataset, self._recipe, order.number.epoch)
+                self._epoch = order.number.epoch
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it goes to the training loop
+            raise MakeError(report(error, doing, ())) from None
+        return self._maker.job(order, plan, consumer)(slots)
+
+    def _call(self, calls: tuple[str, ...]) -> None:
+        """Bring the data set to where these calls have been made."""
+        if calls[: len(self._calls)] != self._calls:  # a batch of an epoch before: begin anew
+            self._maker.close()
+            self._dataset, _ = build_dataset(self._recipe)
+            self._maker = self._make_maker(self._dataset)
+            self._calls, self._epoch = (), -1
+        for text in calls[len(self._calls) :]:
+            method, arguments = text_as_call(text)
+            getattr(self._dataset, method)(*arguments)
+            self._calls = (*self._calls, text)

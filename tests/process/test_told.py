@@ -1,0 +1,160 @@
+"""What a data set is told later: the epoch, and `call_dataset`, in every worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+import torch
+
+from swift_loader import ConfigError, SwiftLoader
+from swift_loader.errors import StateError
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+class Told:
+    """Samples say what the data set was told when they were made."""
+
+    def __init__(self, n: int = 16) -> None:
+        self.n = n
+        self.epoch = -1
+        self.sizes: list[Any] = []
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> tuple[int, int, int, int]:
+        last = self.sizes[-1] if self.sizes else 0
+        return index, self.epoch, len(self.sizes), last if isinstance(last, int) else sum(last)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def resize(self, size: Any) -> None:
+        self.sizes.append(size)
+
+
+class Collate:
+    def __init__(self) -> None:
+        self.epoch = -1
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __call__(self, samples: list[Any]) -> tuple[torch.Tensor, int]:
+        return torch.tensor(samples), self.epoch
+
+
+def told(batch: Any) -> set[tuple[int, ...]]:
+    """(epoch, number of calls, last size) of all samples of a batch."""
+    return set(zip(*(column.tolist() for column in batch[1:]), strict=True))
+
+
+def test_every_worker_is_told_the_epoch_before_its_first_batch() -> None:
+    with SwiftLoader(
+        Told, batch_size=2, num_workers=2, collate_fn=Collate(), data_queue_size=30
+    ) as loader:
+        for epoch in (0, 1, 5):
+            loader.set_epoch(epoch)
+            for rows, said in loader:
+                assert said == epoch
+                assert rows[:, 1].tolist() == [epoch, epoch]
+
+
+def test_a_call_is_made_from_the_next_epoch_on_in_every_worker() -> None:
+    with SwiftLoader(Told(), batch_size=2, num_workers=2) as loader:
+        loader.call_dataset("resize", 7)  # before anything is started
+        loader.start()
+        assert all(told(batch) == {(0, 1, 7)} for batch in loader)
+        loader.call_dataset("resize", (3, 5))  # the batches of epoch 1 are there already
+        iterator = iter(loader)
+        assert told(next(iterator)) == {(1, 2, 8)}
+        loader.call_dataset("resize", torch.tensor([1, 1]).tolist())
+        assert all(told(batch) == {(1, 2, 8)} for batch in iterator)  # not in mid-epoch
+        for pid in [worker.pid for worker in _processes()]:
+            os.kill(pid, signal.SIGKILL)  # those that are started anew are told all of it
+        assert all(told(batch) == {(2, 3, 2)} for batch in loader)
+
+
+def test_calls_are_in_the_state() -> None:
+    with SwiftLoader(Told(), batch_size=2) as loader:
+        loader.call_dataset("resize", 7)
+        iterator = iter(loader)
+        next(iterator)
+        loader.call_dataset("resize", 9)
+        state = json.loads(json.dumps(loader.state_dict()))
+    with SwiftLoader(Told(), batch_size=2) as loader:
+        loader.load_state_dict(state)
+        rest = list(loader)
+        assert [told(batch) for batch in rest] == [{(0, 1, 7)}] * 7
+        assert [told(batch) for batch in loader] == [{(1, 2, 9)}] * 8
+        again = loader.state_dict()
+        assert again["calls"]["all"] == state["calls"]["all"]
+    for broken in ({"all": ["[1, 2]"], "before": 0}, {"all": [], "before": 1}, 3, {}):
+        with SwiftLoader(Told(), batch_size=2) as loader, pytest.raises(StateError, match="calls"):
+            loader.load_state_dict({**state, "calls": broken})
+            iter(loader)
+
+
+def test_what_can_not_be_called_is_refused() -> None:
+    with SwiftLoader(Told, batch_size=2) as loader:
+        with pytest.raises(ConfigError, match="no such method"):
+            loader.call_dataset("sizes")
+        with pytest.raises(ConfigError, match="plain data"):
+            loader.call_dataset("resize", object())
+        loader.call_dataset("resize")
+        with pytest.raises(TypeError, match="missing 1 required"):
+            next(iter(loader))
+
+
+def test_without_prefetched_epochs_nothing_is_made_before_its_epoch(tmp_path: Any) -> None:
+    with SwiftLoader(
+        Noting, {"path": str(tmp_path / "made")}, batch_size=2, prefetch_epochs=0, validate=False
+    ) as loader:
+        loader.start()
+        for epoch in range(2):
+            iterator = iter(loader)
+            assert len(list(iterator)) == 2
+            assert (tmp_path / "made").read_text() == "0123" * (epoch + 1)
+
+
+class Noting:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        with open(self.path, "a") as file:
+            file.write(str(index))
+        return index
+
+
+def _processes() -> list[Any]:
+    import psutil
+
+    return [p for p in psutil.Process().children(recursive=True) if not p.children()]
+
+
+def test_a_sampler_of_a_data_set_that_is_told_goes_on_where_it_was() -> None:
+    def build() -> SwiftLoader:
+        sampler = torch.utils.data.RandomSampler(range(16), generator=torch.Generator())
+        return SwiftLoader(Told(), batch_size=2, sampler=sampler)
+
+    with build() as loader:
+        loader.call_dataset("resize", 7)
+        iterator = iter(loader)
+        first = [next(iterator) for _ in range(3)]
+        state = loader.state_dict()
+        rest = list(iterator)
+        assert {row for batch in first + rest for row in told(batch)} == {(0, 1, 7)}
+    with build() as loader:
+        loader.load_state_dict(state)
+        again = list(loader)
+        assert [batch[0].tolist() for batch in again] == [batch[0].tolist() for batch in rest]
+        assert {row for batch in again for row in told(batch)} == {(0, 1, 7)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -61,8 +60,10 @@ def state_at(loader: SwiftLoader, epoch: int, first_batch: int) -> dict[str, Any
         raise ClosedError("with in_order=False, only state_dict() knows what was delivered")
     _planned(loader)
     order = loader._the_order()
-    part = order.part(epoch)
-    return order.capture(Taken(replace(part, first=max(first_batch, part.first))))
+    taken = Taken(order.part(epoch))
+    taken.first = max(first_batch, taken.first)
+    taken.beyond = {k for k in taken.beyond if k >= taken.first}
+    return order.capture(taken)
 
 
 def _planned(loader: SwiftLoader) -> PlannedOrder:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from swift_loader.batch.plain import from_plain, to_plain
@@ -78,6 +78,26 @@ def text_as_call(text: str) -> tuple[str, list[Any]]:
     return method, [from_plain(one, "argument") for one in arguments]
 
 
+@dataclass(frozen=True, slots=True)
+class _ToldPart(EpochPart):
+    """A part under the plan id of a told plan; `inner`: as the inner order knows it."""
+
+    inner: EpochPart | None = None
+
+
+class _ToldTaken(Taken):
+    """What was taken of such a part, and the same for the inner order, which knows it again."""
+
+    def __init__(self, inner: Taken, part: EpochPart) -> None:
+        super().__init__(part)
+        self.inner = inner
+        self.shards = inner.shards
+
+    def add(self, k: int) -> None:
+        super().add(k)
+        self.inner.add(k)
+
+
 @dataclass(frozen=True)
 class ToldOrder:
     """See the module's text.
@@ -108,36 +128,38 @@ class ToldOrder:
         }
 
     def part(self, epoch: int) -> EpochPart:
-        before = self.before
-        count = before[1] if before and before[0] == epoch else len(self.calls)
-        part = self.inner.part(epoch)
-        return replace(part, plan_id=_IDS * count + part.plan_id)
+        return self._told_part(self.inner.part(epoch))
 
     def begin(self, epoch: int) -> Taken:
-        taken = self.inner.begin(epoch)
-        taken.part = self.part(epoch)
-        return taken
+        inner = self.inner.begin(epoch)
+        return _ToldTaken(inner, self._told_part(inner.part))
+
+    def _told_part(self, part: EpochPart) -> EpochPart:
+        before = self.before
+        count = before[1] if before and before[0] == part.epoch else len(self.calls)
+        own = {field.name: getattr(part, field.name) for field in fields(part)}
+        return _ToldPart(**{**own, "plan_id": _IDS * count + part.plan_id, "inner": part})
 
     def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
-        for number, details in self.inner.batches(self._inner_part(part)):
+        assert isinstance(part, _ToldPart)
+        assert part.inner is not None
+        for number, details in self.inner.batches(part.inner):
             yield number._replace(plan_id=part.plan_id), details
 
     def samples(self, number: Number, details: bytes) -> list[Any]:
         return self.inner.samples(number._replace(plan_id=number.plan_id % _IDS), details)
 
-    def _inner_part(self, part: EpochPart) -> EpochPart:
-        mine = replace(part, plan_id=part.plan_id % _IDS)
-        known = self.inner.part(part.epoch)  # the inner order knows a resumed part again
-        return known if known == mine else mine
-
     def capture(self, taken: Taken) -> dict[str, Any]:
-        made_with = taken.part.plan_id // _IDS
-        inner = copy.copy(taken)
-        inner.part = self._inner_part(taken.part)
-        return {
-            **self.inner.capture(inner),
-            _FIELD: {"all": list(self.calls), "before": made_with},
-        }
+        count = taken.part.plan_id // _IDS
+        if isinstance(taken, _ToldTaken):
+            inner = taken.inner
+        else:  # nothing of it was begun
+            assert isinstance(taken.part, _ToldPart)
+            assert taken.part.inner is not None
+            inner = copy.copy(taken)
+            inner.part = taken.part.inner
+        state = self.inner.capture(inner)
+        return {**state, _FIELD: {"all": list(self.calls), "before": count}}
 
     def resumed(self, state: State) -> tuple[Order, int]:
         return self.resumed_with(state, ())

@@ -110,7 +110,7 @@ class _Collator:
                 break
         try:
             if not alike:
-                return self.tensors([torch.as_tensor(each) for each in arrays])
+                return self.tensors([torch.as_tensor(each, device="cpu") for each in arrays])
             return from_numpy(self._joined(arrays))
         except (TypeError, ValueError) as error:
             raise explain(arrays, error) from error
@@ -135,7 +135,7 @@ class _Collator:
         try:
             if all(type(each) is kind for each in scalars):
                 return from_numpy(np.array(scalars, kind))
-            return torch.as_tensor(scalars)
+            return torch.as_tensor(scalars, device="cpu")
         except (TypeError, ValueError, RuntimeError) as error:
             raise explain(scalars, error) from error
 
@@ -159,7 +159,7 @@ class _Collator:
 
     def _numbers(self, numbers: Values, dtype: torch.dtype | None) -> Tensor:
         try:
-            return torch.tensor(numbers, dtype=dtype)
+            return torch.tensor(numbers, dtype=dtype, device="cpu")
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
             raise explain(numbers, error) from error
 

@@ -9,6 +9,9 @@ sample that raises.
 - a callable ``(exception, index) -> sample``: what it returns stands in, `SKIP` leaves it out, and
   what it raises goes to the training loop.
 
+An exception of any kind is one of the sample's, a library's cancellation or panic as well; but
+`KeyboardInterrupt` and `SystemExit` go to the training loop whatever the policy.
+
 A batch never vanishes, since all consumers must make the same number of steps: where every sample
 of a batch is bad, the next good sample of the dataset stands in, whatever the policy.
 """
@@ -20,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-__all__ = ["SKIP", "Bad", "BadSampleError", "Fetcher", "OnError"]
+__all__ = ["ENDS", "SKIP", "Bad", "BadSampleError", "Fetcher", "OnError"]
 
 _STAND_IN_TRIES = 100
 
@@ -36,7 +39,9 @@ class _Skip:
 
 
 SKIP: Final = _Skip()
-OnError = Literal["raise", "skip", "replace"] | Callable[[Exception, Any], Any]
+OnError = Literal["raise", "skip", "replace"] | Callable[[BaseException, Any], Any]
+#: nobody means that a sample be left out
+ENDS = (KeyboardInterrupt, SystemExit)
 
 
 class BadSampleError(Exception):
@@ -95,8 +100,8 @@ class Fetcher:
             for index in indices:
                 progress[0] = index
                 samples.append(dataset[index])
-        except Exception as error:
-            if self._on_error == "raise":
+        except BaseException as error:
+            if self._on_error == "raise" or isinstance(error, ENDS):
                 raise BadSampleError([index]) from error
             done = len(samples)
             rest = [self._try(i) for i in indices[done + 1 :]]
@@ -117,8 +122,8 @@ class Fetcher:
         self._progress[0] = indices[0] if self._progress is self._cells and indices else -1
         try:
             return list(self._many(indices)), []
-        except Exception as error:
-            if self._on_error == "raise":
+        except BaseException as error:
+            if self._on_error == "raise" or isinstance(error, ENDS):
                 raise BadSampleError(list(indices)) from error
         indices = list(indices)
         return self._resolve(indices, [self._try(index) for index in indices])
@@ -127,7 +132,9 @@ class Fetcher:
         self._progress[0] = index
         try:
             return self._dataset[index]
-        except Exception as error:  # noqa: BLE001 - the policy decides
+        except BaseException as error:
+            if isinstance(error, ENDS):
+                raise BadSampleError([index]) from error
             return _Raised(error)
 
     def _resolve(self, indices: Sequence[Any], results: list[Any]) -> tuple[list[Any], list[Bad]]:
@@ -150,7 +157,7 @@ class Fetcher:
         return samples, bad
 
     def _stand_in(
-        self, error: Exception, index: Any, position: int, good: list[Any], bad: list[Bad]
+        self, error: BaseException, index: Any, position: int, good: list[Any], bad: list[Bad]
     ) -> Any:
         """What takes the place of a bad sample: another one, or `SKIP`."""
         if self._on_error == "raise":
@@ -163,10 +170,10 @@ class Fetcher:
             return good[position % len(good)]
         try:
             return self._on_error(error, index)
-        except Exception as refused:
+        except BaseException as refused:
             raise BadSampleError([index]) from refused
 
-    def _next_good(self, index: Any, error: Exception, bad: list[Bad]) -> Any:
+    def _next_good(self, index: Any, error: BaseException, bad: list[Bad]) -> Any:
         """The next good sample after `index`, which raised `error`: a batch must hold something."""
         if self._progress is not self._cells:  # nobody knows what follows a key that is no number
             raise BadSampleError([index]) from error
@@ -185,7 +192,7 @@ class Bad:
     """A sample that raised, and whether another one stands in."""
 
     index: Any
-    error: Exception
+    error: BaseException
     replaced: bool
 
 
@@ -194,5 +201,5 @@ class _Raised:
 
     __slots__ = ("error",)
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error

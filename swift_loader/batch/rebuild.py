@@ -28,6 +28,7 @@ __all__ = [
     "tensor",
 ]
 
+_CPU = torch.device("cpu")  # whatever the default device of this process is
 #: what `carrier` found
 _CARRIERS: dict[str, tuple[np.dtype[Any], torch.dtype | None]] = {}
 
@@ -87,7 +88,12 @@ def attributes(obj: Any, state: dict[str, Any]) -> None:
 def coordinate(indices: Tensor, values: Tensor, shape: tuple[int, ...], coalesced: bool) -> Tensor:
     """A sparse tensor of the COO layout."""
     return torch.sparse_coo_tensor(
-        indices, values, shape, is_coalesced=coalesced, check_invariants=False
+        indices,
+        values,
+        shape,
+        device="cpu",
+        is_coalesced=coalesced,
+        check_invariants=False,
     )
 
 
@@ -96,10 +102,10 @@ def compressed(
 ) -> Tensor:
     """A sparse tensor of the CSR, CSC, BSR or BSC layout."""
     return torch.sparse_compressed_tensor(
-        outer, inner, values, shape, layout=layout, check_invariants=False
+        outer, inner, values, shape, layout=layout, device="cpu", check_invariants=False
     )
 
 
 def nested(parts: list[Tensor]) -> Tensor:
     """A nested tensor of the strided layout. It is a copy: torch offers no other way."""
-    return torch.nested.as_nested_tensor(parts, layout=torch.strided)
+    return torch.nested.as_nested_tensor(parts, layout=torch.strided, device=_CPU)

@@ -220,7 +220,8 @@ def _samples(tensor: Tensor) -> list[Tensor]:
     if tensor.is_nested:
         return list(tensor.unbind())
     coordinate = tensor.to_sparse(layout=torch.sparse_coo)
-    return [coordinate.index_select(0, torch.tensor([n])) for n in range(tensor.shape[0])]
+    places = torch.arange(tensor.shape[0], device="cpu")
+    return [coordinate.index_select(0, place.view(1)) for place in places]
 
 
 def _joined_samples(like: Tensor, samples: list[Tensor]) -> Tensor:

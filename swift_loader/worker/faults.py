@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable, Sequence
 from types import NoneType
 from typing import Any
 
 import numpy as np
 
-from swift_loader.batch.arena import Arena
-from swift_loader.batch.codec import decode, encode
+from swift_loader.batch.exceptions import put_together, take_apart, text_of, traceback_of
 from swift_loader.errors import WorkerError
 from swift_loader.transport.messages import ErrorReport
 
@@ -20,31 +18,37 @@ _SHOWN_INDICES = 16
 
 
 def report(error: BaseException, doing: str, indices: Iterable[Any] = ()) -> ErrorReport:
-    """What is sent of `error`. Never raises: what can't be pickled is left out."""
+    """What is sent of `error`. Never raises, and is never large: see `batch.exceptions`."""
     return ErrorReport(
-        exception=_pickled(error),
+        exception=take_apart(error),
         type_name=type(error).__qualname__,
-        message=_text(error),
-        traceback="".join(traceback.format_exception(type(error), error, error.__traceback__)),
+        message=text_of(error),
+        traceback=traceback_of(error),
         doing=doing,
         indices=tuple(map(plain_key, indices)),
     )
 
 
 def revive(fault: ErrorReport, where: str) -> BaseException:
-    """The original exception with a `WorkerError` as its cause, or a `WorkerError` alone.
+    """The original exception with a `WorkerError` as its cause, which has the original's cause.
 
-    Alone where the type can't travel, and where raising it would mean something else in the
-    training loop: `StopIteration` would end it silently, `SystemExit` the whole process.
+    The `WorkerError` itself where the type can't travel, and where raising it would mean something
+    else in the training loop: `StopIteration` would end it silently, `SystemExit` and others that
+    are no `Exception` more than it. The original is its cause then.
     """
     what = f"{where}, while {fault.doing}"
     if fault.indices:
         what += f" {describe_indices(fault.indices)}"
     story = f"{what}: {fault.type_name}: {fault.message}\n\nIn the worker:\n{fault.traceback}"
     cause = WorkerError(story)
-    error = _revived(fault.exception)
-    if error is None or isinstance(error, StopIteration) or not isinstance(error, Exception):
+    error = None if fault.exception is None else put_together(fault.exception)
+    if error is None:
         return cause
+    if isinstance(error, StopIteration) or not isinstance(error, Exception):
+        cause.__cause__ = error
+        return cause
+    cause.__cause__, cause.__context__ = error.__cause__, error.__context__
+    cause.__suppress_context__ = error.__suppress_context__
     error.__cause__ = cause
     return error
 
@@ -65,45 +69,3 @@ def describe_indices(indices: Sequence[Any]) -> str:
     shown = ", ".join(repr(i) for i in indices[:_SHOWN_INDICES])
     more = f", … {len(indices)} in all" if len(indices) > _SHOWN_INDICES else ""
     return f"samples [{shown}{more}]"
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as broken:  # noqa: BLE001 - a __str__ of the user's that raises
-        return f"(its __str__ raised {type(broken).__name__})"
-
-
-def _pickled(error: BaseException) -> bytes | None:
-    """The exception by its class, `args` and attributes: `__init__` may want other arguments."""
-    state = {key: value for key, value in vars(error).items() if key != "__notes__"}
-    for attributes in (state, {}):
-        try:
-            data = encode((type(error), error.args, attributes), Arena(None))
-            if _revived(data) is not None:
-                return data
-        except Exception:  # noqa: BLE001, S112 - the attributes or the class can't travel
-            continue
-    return None
-
-
-def _revived(data: bytes | None) -> BaseException | None:
-    if data is None:
-        return None
-    try:
-        kind, args, attributes = decode(data, np.empty(0, np.uint8))
-    except Exception:  # noqa: BLE001 - the story still arrives, as text
-        return None
-    return _rebuilt(kind, args, attributes)
-
-
-def _rebuilt(
-    kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]
-) -> BaseException:
-    try:
-        error = kind(*args)
-    except Exception:  # noqa: BLE001 - its __init__ takes something else than `args`
-        error = kind.__new__(kind, *args)
-    error.args = args
-    vars(error).update(attributes)
-    return error

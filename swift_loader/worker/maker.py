@@ -16,6 +16,7 @@ from torch.utils.data import default_convert
 from swift_loader.batch.arena import Arena
 from swift_loader.batch.codec import encode, encode_bytes
 from swift_loader.batch.collate import collate
+from swift_loader.batch.exceptions import summary_of
 from swift_loader.batch.fetch import Bad, BadSampleError, Fetcher
 from swift_loader.batch.seeding import seed_generators
 from swift_loader.order.keys import decode_keys
@@ -118,7 +119,7 @@ def make_batch(
         cause = error.__cause__
         assert cause is not None
         raise MakeError(report(cause, doing, error.keys)) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it goes to the training loop
+    except BaseException as error:  # noqa: BLE001 - it goes to the training loop
         raise MakeError(report(error, doing, indices)) from None
     finally:
         progress.at_stage(IDLE)
@@ -131,10 +132,7 @@ def make_batch(
         StageTimes(fetched - began, ended - fetched, encoded - ended),
         skeleton,
         in_slot,
-        tuple(
-            BadSample(plain_key(b.index), f"{type(b.error).__name__}: {b.error}", b.replaced)
-            for b in bad
-        ),
+        tuple(BadSample(plain_key(one.index), summary_of(one.error), one.replaced) for one in bad),
         encoded,
     )
 

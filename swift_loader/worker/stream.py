@@ -21,7 +21,7 @@ import torch
 import torch.utils.data
 from torch.utils.data._utils import worker as torch_worker
 
-from swift_loader.batch.fetch import SKIP, Bad
+from swift_loader.batch.fetch import ENDS, SKIP, Bad
 from swift_loader.batch.seeding import seed_generators
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import Made, Make
@@ -167,8 +167,8 @@ class StreamMaker:
             except StopIteration:
                 self._ended = True
                 break
-            except Exception as error:
-                if self._recipe.on_error == "raise":
+            except BaseException as error:
+                if self._recipe.on_error == "raise" or isinstance(error, ENDS):
                     raise
                 stand_in = self._stand_in(error)
                 bad.append(Bad(self._position, error, replaced=stand_in is not SKIP))
@@ -176,7 +176,7 @@ class StreamMaker:
                     samples.append(stand_in)
         return samples, bad
 
-    def _stand_in(self, error: Exception) -> Any:
+    def _stand_in(self, error: BaseException) -> Any:
         """What takes the place of an item that raised: a stream goes on with the next one."""
         on_error = self._recipe.on_error
         return SKIP if isinstance(on_error, str) else on_error(error, self._position)

@@ -11,11 +11,13 @@ import torch
 
 from swift_loader.batch.arena import Arena, SlotTooSmall
 from swift_loader.batch.codec import decode, encode
+from swift_loader.batch.collate import collate
 from swift_loader.batch.tree import approximate_bytes, map_leaves, walk
 from swift_loader.errors import BatchError
 from swift_loader.pipeline.staging import move
 from swift_loader.sharing.cut import Cutter
 from tests.unit.batch.batches import BATCHES, assert_equal, batch_of
+from tests.unit.batch.test_collate import AS_TORCH
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The PyTorch API of nested tensors:UserWarning", "ignore:Sparse:UserWarning"
@@ -80,6 +82,23 @@ def test_encoded_and_decoded_a_batch_is_the_same(name: str) -> None:
         region = np.empty(short.needed_bytes, np.uint8)
         skeleton = encode(batch, Arena(region))
     assert_equal(decode(skeleton, region), batch)
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_default_device_changes_nothing(name: str) -> None:
+    expected = batch_of(name, 3)
+    region = np.empty(1 << 20, np.uint8)
+    skeleton = encode(expected, Arena(region))
+    samples = [AS_TORCH[name](n) for n in range(3)] if name in AS_TORCH else [0]
+    try:
+        torch.set_default_device("meta")
+        batch = decode(skeleton, region)
+        collated = collate(samples)
+    finally:
+        torch.set_default_device(None)
+    assert_equal(batch, expected)
+    for leaf in (*walk(batch), *walk(collated)):
+        assert not isinstance(leaf, torch.Tensor) or leaf.device == CPU
 
 
 class Moves:

@@ -21,8 +21,15 @@ from swift_loader.order.state import State
 from swift_loader.plan import Plan
 
 __all__ = [
-    *("ToldOrder", "call_as_text", "calls_of", "inner_of", "resumed", "text_as_call", "told"),
-    *("with_call", "without_calls"),
+    "ToldOrder",
+    "call_as_text",
+    "calls_of",
+    "inner_of",
+    "resumed",
+    "text_as_call",
+    "told",
+    "with_call",
+    "without_calls",
 ]
 
 _IDS = 2  # plan ids of the inner order

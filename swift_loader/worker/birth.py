@@ -43,8 +43,16 @@ from swift_loader.worker.recipe import Recipe, build_dataset
 from swift_loader.worker.zygote import Inherited, Spawn
 
 __all__ = [
-    *("Birth", "BirthError", "announce", "enter", "leave", "read_payload", "seed_of"),
-    *("seed_worker", "settle", "step"),
+    "Birth",
+    "BirthError",
+    "announce",
+    "enter",
+    "leave",
+    "read_payload",
+    "seed_of",
+    "seed_worker",
+    "settle",
+    "step",
 ]
 
 

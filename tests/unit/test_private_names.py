@@ -74,6 +74,16 @@ PRIVATE = {
     "_args_from_interpreter_flags": {"worker/launch.py": "workers get the flags of python -X, -W"},
     "_run_exitfuncs": {"worker/birth.py": "what a data set registered with atexit runs"},
     "_posixshmem": {"transport/memory.py": "macOS: memory without a name"},
+    "_fd": {"batch/handles.py": "shared memory of multiprocessing outlives the workers"},
+    "_resource_tracker": {
+        "batch/handles.py": "shared memory of multiprocessing outlives the workers",
+    },
+    "_semlock": {"batch/handles.py": "locks and queues of multiprocessing in a data set"},
+    "_new_shared_filename_cpu": {"batch/handles.py": "tensors that are shared by a file's name"},
+    "_share_filename_cpu_": {"batch/handles.py": "tensors that are shared by a file's name"},
+    "_share_fd_cpu_": {"batch/handles.py": "tensors of `share_memory_()` in a data set are shared"},
+    "_rand": {"order/sampling.py": "resuming samplers that draw from numpy's global generator"},
+    "_inst": {"order/sampling.py": "resuming samplers that draw from `random`"},
     "_core": {"telemetry/log.py": "loguru: a log of the loader's own, apart from the user's"},
 }
 

@@ -340,7 +340,7 @@ def test_one_copy_of_a_dataset_serves_all_consumers(endpoint: RunningEndpoint) -
         assert sorted(seen) == list(range(100))
         sizes = [s["batches"] for s in _status(endpoint)["sessions"]]
         assert len(sizes) == 2
-        assert _status(endpoint)["datasets_bytes"] == os.fstat(first._run.payload_fd).st_size
+        assert _status(endpoint)["datasets_bytes"] == os.fstat(first._engine.payload_fd).st_size
 
 
 def _status(endpoint: RunningEndpoint) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 
-__all__ = ["seed_generators"]
+__all__ = ["generators_untouched", "seed_generators"]
 
 
 def seed_generators(seed: int) -> None:
@@ -24,3 +26,15 @@ def seed_generators(seed: int) -> None:
     random.seed(seed)
     np.random.seed((seed ^ (seed >> 32)) & 0xFFFFFFFF)
     torch.default_generator.manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
+
+
+@contextmanager
+def generators_untouched() -> Iterator[None]:
+    """Whatever is drawn inside, and whatever is seeded: afterwards they are as they were."""
+    python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(torch_state)

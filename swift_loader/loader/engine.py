@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from swift_loader.batch.seeding import generators_untouched
 from swift_loader.batch.shipping import Payload, unpack
 from swift_loader.errors import ClosedError
+from swift_loader.loader.in_process import InProcess
 from swift_loader.loader.options import Config
 from swift_loader.loader.target import Target
 from swift_loader.pipeline.elsewhere import launchers_of
@@ -25,7 +28,7 @@ from swift_loader.telemetry.trace import TraceWriter, open_trace
 from swift_loader.transport.memory import filled_region, map_private
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
-from swift_loader.worker.recipe import Recipe
+from swift_loader.worker.recipe import Recipe, given
 
 __all__ = ["Engine"]
 
@@ -33,13 +36,20 @@ __all__ = ["Engine"]
 class Engine:
     """Made with the loader, so that torch is imported for the workers while the script goes on."""
 
-    def __init__(self, config: Config, payload: Payload) -> None:
+    def __init__(self, config: Config, payload: Payload | None) -> None:
+        """`payload` None: batches are made in this process, by the user's own things."""
         self._config = config.without_dataset()
-        self.payload_fd = filled_region(payload.nbytes, "dataset", payload.write)
-        self._kept = payload.kept
+        self._own: Recipe | None = None
+        self.payload_fd = -1
+        self._kept: list[object] = []
+        if payload is None:
+            self._own = config.part(Recipe)
+        else:
+            self.payload_fd = filled_region(payload.nbytes, "dataset", payload.write)
+            self._kept = payload.kept
         self._pid = os.getpid()
         self._closed = False
-        self._pipeline: Pipeline | None = None
+        self._pipeline: Pipeline | InProcess | None = None
         self.stager: Stager | None = None
         self.meter: Meter | None = None
         self.trace: TraceWriter | None = None
@@ -58,11 +68,22 @@ class Engine:
     def recipe(self) -> Recipe:
         """The user's things as a worker gets them, arrays as views over the shared memory."""
         self.check_open()
+        if self._own is not None:
+            return self._with_dataset(self._own)
         size = os.fstat(self.payload_fd).st_size
         return Recipe(**unpack(memoryview(map_private(self.payload_fd, size))))
 
+    def _with_dataset(self, recipe: Recipe) -> Recipe:
+        """The recipe of this process, whose data set is built once."""
+        if recipe.dataset_class is not given:
+            with generators_untouched():
+                built = recipe.dataset_class(**recipe.dataset_kwargs)
+            self._own = replace(recipe, dataset_class=given, dataset_kwargs={"dataset": built})
+        assert self._own is not None
+        return self._own
+
     @property
-    def pipeline(self) -> Pipeline:
+    def pipeline(self) -> Pipeline | InProcess:
         assert self._pipeline is not None
         return self._pipeline
 
@@ -82,6 +103,16 @@ class Engine:
             config.logger,
             config.worker_affinity,
         )
+        if self._own is not None:
+            self._pipeline = InProcess(
+                self.recipe(),
+                replace(place, worker_per_consumer=1),
+                self.meter,
+                target.decode_with(),
+                target.finish,
+                config.max_bad_samples,
+            )
+            return self._pipeline.nb_samples
         kept = config.max_nb_batch_on_device + config.data_queue_size
         if target.hand_on is not None:
             kept = sys.maxsize  # whoever hands batches on bounds what it keeps
@@ -170,7 +201,8 @@ class Engine:
                 part.close()
         if self._zygote is not None:
             self._zygote.release()
-        os.close(self.payload_fd)
+        if self.payload_fd >= 0:
+            os.close(self.payload_fd)
         self._kept.clear()
         if self._log is not None:
             self._log.close()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from swift_loader.errors import ClosedError
+from swift_loader.loader.in_process import InProcess
 from swift_loader.order.part import EpochPart, Number, Taken
 from swift_loader.pipeline.item import Item
 from swift_loader.pipeline.shell import Pipeline
@@ -48,7 +49,7 @@ class EpochIterator(Iterator[Any]):
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Pipeline | InProcess,
         stager: Stager | None,
         meter: Meter,
         trace: TraceWriter | None,

@@ -8,7 +8,7 @@ batch_size            batch_size
 shuffle               shuffle, over the whole dataset (nearby_shuffle=0)
 sampler,              taken over where the user brought one: the order is theirs
 batch_sampler
-num_workers           worker_per_consumer; 0 becomes 1
+num_workers           worker_per_consumer
 prefetch_factor       data_queue_size, times the workers
 collate_fn            collate_fn; torch's default becomes ours, which gives the same
 drop_last             tail="drop"
@@ -50,7 +50,7 @@ def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
         )
     _check_iterates_plainly(dataloader)
     options: dict[str, Any] = {
-        "worker_per_consumer": max(1, dataloader.num_workers),
+        "worker_per_consumer": dataloader.num_workers,
         "worker_init_fn": dataloader.worker_init_fn,
         "in_order": getattr(dataloader, "in_order", True),  # torch has it since 2.6
         "collate_fn": None if dataloader.collate_fn in _OURS else dataloader.collate_fn,

@@ -25,7 +25,12 @@ def hand_on(loader: SwiftLoader, on_map: OnMap) -> bool:
     consumers.
     """
     config = loader._config
-    if loader._engine.started or config.batch_decoder is not None or config.nb_consumer > 1:
+    if (
+        config.in_process
+        or loader._engine.started
+        or config.batch_decoder is not None
+        or config.nb_consumer > 1
+    ):
         return False
     loader._hand_on = on_map
     return True

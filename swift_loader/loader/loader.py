@@ -126,7 +126,7 @@ class SwiftLoader(TorchAttributes):
         self._sampling = sampling_of(config)
         self._seed = chosen_seed(config.seed)
         parts = {about.name: getattr(config, about.name) for about in fields(Recipe)}
-        payload = pack(parts, elsewhere=bool(config.sources))
+        payload = None if config.in_process else pack(parts, elsewhere=bool(config.sources))
         self._engine = Engine(config, payload)
         self._dataset = Dataset(config, self._engine.recipe)
         self._config = config = config.without_dataset()
@@ -134,7 +134,7 @@ class SwiftLoader(TorchAttributes):
         self._finalizer = weakref.finalize(self, self._engine.close)
         self._nb_samples: int | None = None  # of a stream, and as long as it is not known
         self._length_is_known = False
-        if config.validate:
+        if config.validate and not config.in_process:
             recipe = self._engine.recipe()
             # The keys of a sampler are for workers alone: drawing them would change its state.
             size = 0 if config.by_sampler else config.batch_size

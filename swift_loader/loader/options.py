@@ -136,7 +136,9 @@ class Config:
     nb_consumer: int = option(1, whole(1), WHO, "training processes, each with its own device")
     worker_per_consumer: int = option(
         1, whole(0, "auto"), WHO,
-        'worker processes of each consumer; `"auto"`: begins with one, adds more while the '
+        "worker processes of each consumer. `0`: batches are made in the training process when it "
+        "asks for one, with the same draws: for breakpoints and profilers. "
+        '`"auto"`: begins with one, adds more while the '
         "training loop waits for data, as long as there are CPUs, and takes away those that are "
         "not needed. The batches are the same",
         given='int | Literal["auto"]',
@@ -309,6 +311,7 @@ class Config:
     sources: tuple[RemoteWorkers, ...] = ()  # of workers elsewhere
     by_sampler: bool = False  # the order is the user's
     auto_collation: bool = True  # as torch calls it: samples are collated to batches
+    in_process: bool = False  # there are no workers
     auto_workers: bool = False
     queue_grows: bool = False  # with the workers that an endpoint turns out to have
 
@@ -350,8 +353,13 @@ class Config:
         if values["auto_workers"]:
             values["worker_per_consumer"] = workers = available_cpus()
         elif not workers and not nb_remote:
-            refuse("worker_per_consumer", 0, "give 1 or more, or remote_workers")
-        workers += nb_remote
+            values["in_process"] = True
+            name, value = named.get("data_queue_size", ("", None))
+            if name == "prefetch_factor":
+                refuse(name, value, "without workers nothing is made ahead; leave it out")
+            if values["persistent_workers"]:
+                refuse("persistent_workers", True, "there are no workers (num_workers=0)")
+        workers = max(1, workers + nb_remote)
         if values["nearby_shuffle"] is None:
             values["nearby_shuffle"] = 5 * values["batch_size"]
         values["queue_grows"] = values["data_queue_size"] is None

@@ -35,7 +35,7 @@ def order_of(
     if nb_samples is None:
         _check_stream(config)
         seeds = Plan(2**62, config.batch_size, consumers, False, 0, seed, config.tail)
-        return StreamOrder(seeds, consumer, config.worker_per_consumer)
+        return StreamOrder(seeds, consumer, max(1, config.worker_per_consumer))
     if sampling is not None:
         # Good for any batch number, and asked for seeds only.
         return SampledOrder(sampling, Plan(2**62, 1, consumers, False, 0, seed), consumer)

@@ -15,7 +15,7 @@ from swift_loader.batch.codec import decode_bytes
 from swift_loader.errors import refuse
 from swift_loader.loader.checks import function, optional
 from swift_loader.loader.options import Config
-from swift_loader.pipeline.staging import pin_mapping
+from swift_loader.pipeline.staging import move, pin_mapping
 from swift_loader.transport.slots import OnMap
 
 __all__ = ["Target"]
@@ -55,6 +55,16 @@ class Target:
         """Whether batches are moved ahead of the training loop."""
         on_device = self.device is not None and self.device.type != "cpu"
         return on_device or self.to_device is not None
+
+    @property
+    def finish(self) -> Callable[[Any], Any] | None:
+        """What moves a batch, where nothing moves batches ahead."""
+        if not self.staged:
+            return None
+        device = self.device or torch.device("cpu")
+        if self.to_device is not None:
+            return lambda batch: self.to_device(batch, device)  # type: ignore[misc]
+        return lambda batch: move(batch, device)
 
     def decode_with(self) -> Callable[[bytes, NDArray[np.uint8]], Any] | None:
         """What takes the place of the built-in decoder."""

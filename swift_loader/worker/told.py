@@ -23,7 +23,7 @@ from swift_loader.worker.progress import Progress
 from swift_loader.worker.recipe import Recipe, build_dataset
 from swift_loader.worker.stream import StreamMaker
 
-__all__ = ["TellingMaker", "maker_of", "set_epoch"]
+__all__ = ["TellingMaker", "made_by", "maker_of", "set_epoch"]
 
 
 class AnyMaker(Protocol):
@@ -47,7 +47,18 @@ def _listeners(dataset: Any, recipe: Recipe) -> list[Any]:
 
 def maker_of(birth: Birth, place: Place, index: int, progress: Progress) -> TellingMaker:
     """The maker of a worker that is born."""
-    recipe, nb_samples = birth.recipe, birth.nb_samples
+    return made_by(birth.recipe, birth.dataset, birth.nb_samples, place, index, progress)
+
+
+def made_by(
+    recipe: Recipe,
+    dataset: Any,
+    nb_samples: int | None,
+    place: Place,
+    index: int,
+    progress: Progress,
+) -> TellingMaker:
+    """The maker of a data set, where it is made of it without the birth of a worker."""
 
     def make_maker(dataset: Any) -> AnyMaker:
         if nb_samples is None:
@@ -55,7 +66,7 @@ def maker_of(birth: Birth, place: Place, index: int, progress: Progress) -> Tell
         return Maker(recipe, dataset, nb_samples, progress)
 
     # A stream is told its epoch where it begins one.
-    return TellingMaker(recipe, birth.dataset, make_maker, tells_epochs=nb_samples is not None)
+    return TellingMaker(recipe, dataset, make_maker, tells_epochs=nb_samples is not None)
 
 
 class TellingMaker:

@@ -7,18 +7,16 @@ themselves with a plain traceback. The generators of the training process are le
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
 import numpy as np
-import torch
 
 from swift_loader.batch.arena import Arena, SlotTooSmall
 from swift_loader.batch.codec import decode, decode_bytes, encode, encode_bytes
 from swift_loader.batch.fetch import BadSampleError, Fetcher
+from swift_loader.batch.seeding import generators_untouched
 from swift_loader.worker.maker import collated
 from swift_loader.worker.recipe import Recipe, build_dataset
 from swift_loader.worker.told import set_epoch
@@ -33,7 +31,7 @@ def try_one_batch(
 
     Raises whatever the user's code raises, unchanged.
     """
-    with _generators_untouched():
+    with generators_untouched():
         dataset, nb_samples = build_dataset(recipe)
         if nb_samples is None:
             samples = list(islice(dataset, batch_size))
@@ -72,16 +70,5 @@ def _first_samples(recipe: Recipe, dataset: Any, count: int, nb_samples: int) ->
 
 def count_samples(recipe: Recipe) -> int | None:
     """The length of the dataset; None for a stream."""
-    with _generators_untouched():
+    with generators_untouched():
         return build_dataset(recipe)[1]
-
-
-@contextmanager
-def _generators_untouched() -> Iterator[None]:
-    python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(torch_state)

@@ -35,6 +35,7 @@ PRIVATE = {
         "batch/collate.py": "types that the user registered with torch are collated as here only",
         "dataloader2/iter/prefetch.py": "`pin_memory()` of data pipes",
         "rpcdataloader/pinning.py": "pinning of batches",
+        "loader/in_process.py": "`get_worker_info()` is left over from a stream",
         "worker/birth.py": "`get_worker_info()` in a worker is None: no stream is split by it",
         "worker/stream.py": "`get_worker_info()` in a worker is None: no stream is split by it",
     },
@@ -52,6 +53,7 @@ PRIVATE = {
         "dataloader2/map/converting.py": "these data pipes",
     },
     "_worker_info": {
+        "loader/in_process.py": "`get_worker_info()` is left over from a stream",
         "worker/birth.py": "`get_worker_info()` in a worker is None: no stream is split by it",
         "worker/stream.py": "`get_worker_info()` in a worker is None: no stream is split by it",
     },

@@ -1,0 +1,123 @@
+"""`worker_per_consumer=0`: the same batches, made in the training process."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
+
+from swift_loader import SwiftLoader, TooManyBadSamplesError
+from tests import datasets
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+class Drawing:
+    """Samples that draw, and say where they were made."""
+
+    def __init__(self, n: int = 12) -> None:
+        self.n = n
+        self.lock: Any = None
+        self.seen: list[int] = []
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        self.seen.append(index)
+        return {
+            "index": index,
+            "torch": torch.rand(3),
+            "numpy": np.random.rand(2),
+            "pid": os.getpid(),
+            "info": get_worker_info() is None,
+        }
+
+
+class Items(IterableDataset[int]):
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.n))
+
+
+def test_the_same_batches_with_the_same_draws() -> None:
+    options: dict[str, Any] = {"batch_size": 5, "shuffle": True, "seed": 3}
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    with (
+        SwiftLoader(Drawing, num_workers=2, **options) as theirs,
+        SwiftLoader(Drawing, num_workers=0, **options) as ours,
+    ):
+        assert len(ours) == len(theirs)
+        for _ in range(2):
+            for a, b in zip(ours, theirs, strict=True):
+                for name in ("index", "torch", "numpy"):
+                    assert torch.equal(a[name], b[name])
+                assert set(a["pid"].tolist()) == {os.getpid()}
+                assert all(a["info"])
+        assert ours.stats().batches == 6
+        assert ours.num_workers == 0
+        assert ours.prefetch_factor is None
+        assert not ours.persistent_workers
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_it_is_the_users_own_data_set_and_nothing_is_made_ahead() -> None:
+    rows = Drawing()
+    rows.lock = __import__("threading").Lock()  # it need not travel
+    nb_processes = len(psutil.Process().children())
+    with SwiftLoader(rows, batch_size=3, num_workers=0) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        assert rows.seen == [0, 1, 2]
+        assert loader.dataset is rows
+        state = loader.state_dict()
+        assert len(list(iterator)) == 3
+        loader.load_state_dict(state)
+        assert len(list(loader)) == 3
+        assert len(psutil.Process().children()) == nb_processes
+
+
+def test_an_error_has_its_own_traceback_and_the_loop_may_go_on() -> None:
+    with SwiftLoader(datasets.Raises, {"n": 6, "bad": (2,)}, batch_size=2, num_workers=0) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(ValueError, match="sample 2") as caught:
+            next(iterator)
+        assert "__getitem__" in "".join(traceback.format_tb(caught.value.__traceback__))
+        assert next(iterator)[1].tolist() == [4, 5]
+        assert list(iterator) == []
+    with (
+        SwiftLoader(
+            datasets.Raises,
+            {"n": 6, "bad": (2, 3, 4)},
+            num_workers=0,
+            on_error="skip",
+            max_bad_samples=1,
+        ) as loader,
+        pytest.raises(TooManyBadSamplesError, match="max_bad_samples=1"),
+    ):
+        list(loader)
+
+
+def test_streams_samplers_devices_and_from_dataloader() -> None:
+    rows = TensorDataset(torch.arange(10))
+    theirs = DataLoader(rows, batch_size=4, sampler=range(3, 9))
+    with SwiftLoader.from_dataloader(theirs) as ours:
+        assert ours.num_workers == 0
+        assert [b[0].tolist() for b in ours] == [b[0].tolist() for b in theirs]
+    with SwiftLoader(Items, {"n": 7}, batch_size=3, num_workers=0) as loader:
+        for _ in range(2):
+            assert [len(batch) for batch in loader] == [3, 3, 1]
+    with SwiftLoader(rows, batch_size=4, num_workers=0) as loader:
+        loader.start(device="meta")
+        assert [batch[0].device.type for batch in loader] == ["meta"] * 3

@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, get_origin
+from typing import Any, Literal, get_origin
 
 import torch
 from torch.utils.data import DataLoader
@@ -221,6 +221,11 @@ def path(name: str, value: Any) -> str:
     if not isinstance(value, (str, os.PathLike)):
         refuse(name, value, "give the path of a file")
     return os.fsdecode(value)
+
+
+def key_file(name: str, value: Any) -> str | Literal[False] | None:
+    """The path of a file; None: what the environment names; False: none."""
+    return value if value is None or value is False else path(name, value)
 
 
 def cpu_lists(name: str, value: Any) -> tuple[tuple[int, ...], ...]:

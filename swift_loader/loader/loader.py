@@ -104,7 +104,7 @@ class SwiftLoader(TorchAttributes):
         sampler: Iterable[Any] | None = None,
         batch_sampler: Iterable[Sequence[Any]] | None = None,
         remote_workers: str | RemoteWorkers | Sequence[str | RemoteWorkers] | None = None,
-        remote_key: str | os.PathLike[str] | None = None,
+        remote_key: str | os.PathLike[str] | Literal[False] | None = None,
         remote_timeout: float = 30.0,
         equal_steps: bool = False,
         prefetch_epochs: int = 1,

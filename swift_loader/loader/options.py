@@ -34,6 +34,7 @@ from swift_loader.loader.checks import (
     function,
     is_built,
     iterable,
+    key_file,
     keyword_arguments,
     one_of,
     one_of_numbers,
@@ -154,11 +155,11 @@ class Config:
         "addresses of endpoints that `swift-loader serve` runs, such as "
         '`["tcp://node01:6543"]`, or an object such as `swift_loader.remote.RayWorkers`',
     )
-    remote_key: str | None = option(
-        None, optional(path), WHO,
+    remote_key: str | Literal[False] | None = option(
+        None, key_file, WHO,
         "the key file of those endpoints, made by `swift-loader keygen`; default: what "
-        "`SWIFT_LOADER_KEY` names in the environment",
-        given="str | os.PathLike[str] | None",
+        "`SWIFT_LOADER_KEY` names in the environment. `False`: none, also toward other machines",
+        given="str | os.PathLike[str] | Literal[False] | None",
     )
     remote_timeout: float = option(
         30.0, lambda name, value: seconds(name, value) or _A_DAY_S, WHO,

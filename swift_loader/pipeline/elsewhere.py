@@ -12,14 +12,15 @@ import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from swift_loader.errors import ConfigError
 from swift_loader.pipeline.link import Link
 from swift_loader.worker.place import Place
 
-__all__ = ["Brief", "RemoteWorkers", "launchers_of", "remote_workers_of"]
+__all__ = ["Brief", "KeyFile", "RemoteWorkers", "launchers_of", "remote_workers_of"]
 
+KeyFile = str | os.PathLike[str] | Literal[False] | None  # False: none, and that is meant
 _MODULES = {"tcp": "swift_loader.remote.source", "ipc": "swift_loader.remote.source"}
 
 
@@ -55,7 +56,7 @@ class RemoteWorkers(Protocol):
         """
 
 
-def remote_workers_of(option: Any, key: str | os.PathLike[str] | None) -> list[RemoteWorkers]:
+def remote_workers_of(option: Any, key: KeyFile) -> list[RemoteWorkers]:
     """The `remote_workers` option: None, `RemoteWorkers`, an address, or a sequence of these.
 
     Raises `ConfigError`.
@@ -89,7 +90,7 @@ def launchers_of(
     return launchers
 
 
-def _from_address(address: Any, key: str | os.PathLike[str] | None) -> RemoteWorkers:
+def _from_address(address: Any, key: KeyFile) -> RemoteWorkers:
     scheme = address.partition("://")[0] if isinstance(address, str) else ""
     if scheme not in _MODULES:
         raise ConfigError(

@@ -51,6 +51,7 @@ from swift_loader.remote.messages import (
     Bye,
     Chunk,
     Closing,
+    DamagedError,
     FrameError,
     Hello,
     MadeFrame,
@@ -69,7 +70,7 @@ __all__ = ["EndpointLink", "sha256_of"]
 
 _CONNECTIONS_WITH_KEY = 2
 _STACK_WAIT_S = 3.0
-_BROKEN_HANDSHAKES = 3  # one may be an endpoint that ends just then
+_BROKEN_HANDSHAKES = 3  # in a row, until it is told
 _LONGEST_ROUND_TRIP_S = 0.5
 _ALIGNED_BYTES = 8
 
@@ -106,7 +107,6 @@ class EndpointLink:
         self._capacity = 1
         self._welcome = False
         self._over = False
-        self._broken_handshakes = 0
         self._trouble = "nothing answers there"
         self._round_trip_s = 0.0
         self._asked_at_s = 0.0
@@ -191,6 +191,8 @@ class EndpointLink:
                 self._on_message(message, events)
                 if self._over:
                     return
+        except DamagedError as error:
+            self._lose(f"{self.name}: {error}; it is asked for again", events)
         except FrameError as error:
             self._lose(f"{self.name} sent what it must not: {error}", events)
 
@@ -228,9 +230,9 @@ class EndpointLink:
                 events.append(message)
             case Refused(fault=fault):
                 self._refuse(fault, events)
-            case Closing(why=why):
-                if self._welcome:
-                    self._lose(f"{self.name} ended the session: {why}", events)
+            case Closing(why=why, again=again):
+                if self._welcome or again or self._address.known:
+                    self._lose(f"{self.name} ended the session: {why}", events, counted=not again)
                 else:
                     self._refuse(_plainly(f"{self.name} refuses: {why}"), events)
             case Stacks(text=text):
@@ -256,39 +258,52 @@ class EndpointLink:
     # ---- the connection
 
     def _on_connection(self, event: int, value: int, events: list[Event]) -> None:
+        shaken = self._connection.is_shaken
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._asked_at_s = time.monotonic()
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            self._refuse(_key_trouble(self.name, "it has another key than remote_key"), events)
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            self._turned_away("it has another key than remote_key", events)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and shaken:
+            self._lose(f"a message from {self.name} came damaged, and is asked for again", events)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:  # ZeroMQ does not try again
             mine = "one" if self._address.keys else "none"
-            self._refuse(
-                _key_trouble(
-                    self.name,
-                    "one side uses a key and the other does not, or no endpoint is there at all: "
-                    f"this side has {mine} (remote_key)",
-                ),
+            self._handshake_broke(
+                "one side uses a key and the other does not, or no endpoint is there at all: "
+                f"this side has {mine} (remote_key)",
                 events,
             )
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-            self._trouble = "something is there, but it does not answer"
-            self._broken_handshakes += value != errno.EAGAIN  # that one is a timeout
-            if self._broken_handshakes >= _BROKEN_HANDSHAKES:
-                why = "it hangs up, as one with another key does (remote_key)"
-                self._refuse(_key_trouble(self.name, why), events)
-        elif event == zmq.EVENT_DISCONNECTED and self._connection.is_shaken:
-            self._on_lost(events)
-        elif self._address.given_up():
             self._lose(f"{self.name} could not be reached: {self._trouble}", events)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and value == errno.EAGAIN:
+            self._trouble = "something is there, but it does not answer"
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:  # ZeroMQ tries again
+            self._handshake_broke("it hangs up, as one with another key does (remote_key)", events)
+        elif event == zmq.EVENT_DISCONNECTED and shaken:
+            self._on_lost(events)
+        if event != zmq.EVENT_HANDSHAKE_SUCCEEDED and self._address.given_up():
+            self._lose(f"{self.name} could not be reached: {self._trouble}", events)
+
+    def _handshake_broke(self, why: str, events: list[Event]) -> None:
+        """One may be an endpoint that ends just then, or a message that was damaged."""
+        self._trouble = why
+        self._address.broken += 1
+        if self._address.broken >= _BROKEN_HANDSHAKES:
+            self._turned_away(why, events)
+
+    def _turned_away(self, why: str, events: list[Event]) -> None:
+        """An error of whoever starts the training; later, an endpoint that is of no use."""
+        self._trouble = why
+        if not self._address.known:
+            self._refuse(_plainly(f"{self.name} does not let this process in: {why}"), events)
 
     def _on_lost(self, events: list[Event]) -> None:
         self._read_messages(events)  # what it sent before counts
-        if not self._over:
-            self._lose(f"the connection to {self.name} was lost", events)
+        self._lose(f"the connection to {self.name} was lost", events)
 
-    def _lose(self, story: str, events: list[Event]) -> None:
+    def _lose(self, story: str, events: list[Event], *, counted: bool = True) -> None:
+        if self._over:
+            return
         self._over = True
-        self._address.lost()
+        self._address.lost(counted)
         if how_long := self._address.given_up():
             events.append(Gone(f"{story}; it was of no use {how_long}", None, replace="never"))
         else:
@@ -366,7 +381,3 @@ def sha256_of(payload_fd: int) -> str:
 
 def _plainly(text: str) -> ErrorReport:
     return report(ConfigError(text), "shaking hands")
-
-
-def _key_trouble(name: str, why: str) -> ErrorReport:
-    return _plainly(f"{name} does not let this process in: {why}")

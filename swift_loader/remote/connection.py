@@ -18,7 +18,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from swift_loader.errors import ConfigError
 from swift_loader.remote.address import Address
-from swift_loader.remote.frames import bundled, pack_frames, unpack_frames
+from swift_loader.remote.frames import bundled, checked, pack_frames, sealed, unpack_frames
 from swift_loader.remote.messages import Buffer, Chunk, Message
 from swift_loader.transport.wakeup import Wakeup
 
@@ -47,6 +47,7 @@ class Connection:
     def __init__(self, address: Address) -> None:
         self.is_shaken = False  # hands, as `happened` has seen
         self._outbox: list[Buffer] = []
+        self._plain = address.keys is None
         self._context: zmq.Context[Any] = zmq.Context()
         sock = self._socket = self._context.socket(zmq.DEALER)
         sock.setsockopt(zmq.SNDHWM, 0)
@@ -90,7 +91,7 @@ class Connection:
             return
         frames, self._outbox = self._outbox, []
         try:
-            self._socket.send_multipart(bundled(frames), zmq.NOBLOCK)
+            self._socket.send_multipart(self._wrapped(bundled(frames)), zmq.NOBLOCK)
         except zmq.Again:  # it ended between two frames: `happened` says why
             self.wake()
             return
@@ -99,13 +100,16 @@ class Connection:
 
     def send_chunk(self, chunk: Chunk) -> None:
         """Send it at once; ZeroMQ reads its bytes from where they lie."""
-        self._socket.send_multipart(pack_frames(chunk), zmq.NOBLOCK, copy=False)
+        self._socket.send_multipart(self._wrapped(pack_frames(chunk)), zmq.NOBLOCK, copy=False)
 
     def take_leave(self, message: Message) -> None:
         """Send a last message, which `close` waits for a little."""
         with contextlib.suppress(zmq.ZMQError):  # it is gone: no need to take leave
             self._socket.setsockopt(zmq.LINGER, int(_LINGER_S * 1000))
-            self._socket.send_multipart(pack_frames(message), zmq.NOBLOCK)
+            self._socket.send_multipart(self._wrapped(pack_frames(message)), zmq.NOBLOCK)
+
+    def _wrapped(self, frames: list[Buffer]) -> list[Buffer]:
+        return sealed(frames) if self._plain else frames
 
     # ---- up
 
@@ -136,7 +140,8 @@ class Connection:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            yield from unpack_frames([frame.buffer for frame in frames])
+            buffers = [frame.buffer for frame in frames]
+            yield from unpack_frames(checked(buffers) if self._plain else buffers)
 
     def close(self) -> None:
         """Free everything; may be called again."""

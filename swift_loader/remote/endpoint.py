@@ -18,7 +18,8 @@ import itertools
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NamedTuple
@@ -28,7 +29,8 @@ import zmq
 from swift_loader.errors import LoaderError
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.remote.binding import bind
-from swift_loader.remote.frames import pack_frames, unpack_frames
+from swift_loader.remote.descriptors import Descriptors
+from swift_loader.remote.frames import checked, pack_frames, unpack_frames
 from swift_loader.remote.gate import Gate
 from swift_loader.remote.keys import Keys
 from swift_loader.remote.messages import (
@@ -37,17 +39,21 @@ from swift_loader.remote.messages import (
     Attach,
     Bye,
     Closing,
+    DamagedError,
     FrameError,
+    FullError,
     Hello,
     Message,
     Ping,
     Status,
     Welcome,
 )
-from swift_loader.remote.outbox import Outbox, send
+from swift_loader.remote.outbox import Line, Outbox
 from swift_loader.remote.payloads import Payloads
 from swift_loader.remote.session import Session, Worker
 from swift_loader.remote.shares import shares
+from swift_loader.remote.status import line_of
+from swift_loader.remote.strangers import Strangers
 from swift_loader.remote.versions import here, what_differs
 from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker.launch import Zygote
@@ -61,6 +67,9 @@ _GRACE_S = 1.0  # for a worker that is let go of
 _LINGER_S = 0.5
 _MESSAGES_A_TURN = 256
 _STATUS_TICKS = 5
+_MOST_NAMED = 5  # addresses, in one line of the log
+_MOST_TURNED_DOWN = 64
+_FDS_OF_A_SESSION = 32  # its connections, its dataset, and a worker that is started
 _KEPT = 64  # slots of a worker that the network may be reading; a session bounds itself below
 
 
@@ -97,9 +106,10 @@ class Endpoint:
         self._watched: dict[Worker, tuple[int, ...]] = {}
         self._nb_sessions = 0
         self._nb_kept_out = 0
-        self._kept_out: list[str] = []  # addresses, since the last tick
         self._nb_ticks = 0
         self._stopping = ""
+        self._descriptors = Descriptors()
+        self._turned_down: dict[bytes, Closing] = {}  # to be told at the next tick
         self._poller = zmq.Poller()
         self._wakeup = Wakeup()
         self._poller.register(self._wakeup, zmq.POLLIN)
@@ -114,7 +124,9 @@ class Endpoint:
         options = self._options
         context: zmq.Context[Any] = zmq.Context(io_threads=_IO_THREADS)
         gate = Gate(context, options.keys) if options.keys is not None else None
-        router = self._router = context.socket(zmq.ROUTER)
+        router = context.socket(zmq.ROUTER)
+        self._line = Line(router, plain=options.keys is None)
+        strangers = self._strangers = Strangers(router, self._descriptors.limit)
         handlers = {
             number: signal.signal(number, self._on_signal)
             for number in (signal.SIGTERM, signal.SIGINT)
@@ -124,14 +136,18 @@ class Endpoint:
         try:
             self._address = bind(router, options.bind, options.keys)
             self._poller.register(router, zmq.POLLIN)
+            self._poller.register(strangers.socket, zmq.POLLIN)
             if gate is not None:
                 self._poller.register(gate.socket, zmq.POLLIN)
+            self._descriptors.hold_back()
             self._ready(self._address)
             self._logger.info("serves at {} with {} workers", self._address, options.workers)
             self._loop(gate)
             self._logger.info("ends: {}", self._stopping)
         finally:
             self._end()
+            router.disable_monitor()
+            strangers.close()
             router.close(linger=int(_LINGER_S * 1000))
             if gate is not None:
                 gate.close()
@@ -141,18 +157,21 @@ class Endpoint:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             self._wakeup.close()
+            self._descriptors.restore()
 
     def _loop(self, gate: Gate | None) -> None:
         tick_s = time.monotonic() + _TICK_S
         while not self._stopping:
             wait_s = max(0.0, tick_s - time.monotonic())
             for ready, _ in self._poller.poll(int(wait_s * 1000) + 1):
-                if ready is self._router:
+                if ready is self._line.router:
                     self._receive()
+                elif ready is self._strangers.socket:
+                    self._strangers.look()
                 elif isinstance(ready, int):
                     self._on_descriptor(ready)
                 elif gate is not None and ready is gate.socket:
-                    self._kept_out += gate.answer()
+                    gate.answer()
             for identity in list(self._peers):
                 self._turn(identity)
             if time.monotonic() >= tick_s:
@@ -174,7 +193,7 @@ class Endpoint:
         peer = self._peers.get(identity)
         if worker is None or peer is None or worker not in peer.session.workers:
             return
-        with self._blaming(identity):
+        with self._blaming(identity), self._descriptors:
             peer.session.receive(worker)
         self._watch(identity, worker)
 
@@ -194,44 +213,54 @@ class Endpoint:
         for identity in list(self._peers):
             self._say(identity, Ping())
             self._flush(identity)
+        while self._turned_down:
+            identity, closing = self._turned_down.popitem()
+            self._line.send(identity, pack_frames(closing))
         self._share_out()
         now_s = time.monotonic()
         for until_s, link in self._leaving:
             if now_s >= until_s:
                 link.wait_closed(now_s)
         self._leaving = [(until_s, link) for until_s, link in self._leaving if now_s < until_s]
-        if self._kept_out:
-            self._nb_kept_out += len(self._kept_out)
-            self._logger.warning("kept out {}: another key", ", ".join(sorted(set(self._kept_out))))
-            self._kept_out.clear()
+        if left := self._strangers.left():
+            self._nb_kept_out += len(left)
+            did = "did not prove to hold the key" if self._options.keys else "said nothing"
+            whence = ", ".join(sorted(set(left))[:_MOST_NAMED])
+            self._logger.warning(
+                "kept out {} connections, which {}: from {}", len(left), did, whence
+            )
         self._nb_ticks += 1
         if self._options.status_line and self._nb_ticks % _STATUS_TICKS == 0:
-            self._logger.info(_line(self.facts()))
+            self._logger.info(line_of(self.facts()))
 
     # ---- training processes
 
     def _receive(self) -> None:
         for _ in range(_MESSAGES_A_TURN):
             try:
-                identity, *frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+                identity, *frames = self._line.router.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
             peer = identity.bytes
+            if peer not in self._peers:
+                self._strangers.knows(identity)
             with self._blaming(peer):
-                for message in unpack_frames([frame.buffer for frame in frames]):
+                buffers = [frame.buffer for frame in frames]
+                for message in unpack_frames(checked(buffers) if self._line.plain else buffers):
                     self._take(peer, message)
 
     def _take(self, identity: bytes, message: Message) -> None:
         peer = self._peers.get(identity)
         if isinstance(message, AskStatus):
-            send(self._router, identity, pack_frames(Status(self.facts())))
+            self._line.send(identity, pack_frames(Status(self.facts())))
         elif peer is None and isinstance(message, Attach):
             self._join(identity, message)
         elif peer is None:
             if not isinstance(message, Hello):
                 raise FrameError(f"a {type(message).__name__} without a session")
             try:
-                self._open(identity, message)
+                with self._descriptors:
+                    self._open(identity, message)
             except FrameError as error:
                 self._logger.warning("a session is refused: {}", error)
                 raise
@@ -252,8 +281,13 @@ class Endpoint:
         differs = what_differs(here(), hello.versions)
         if differs:
             raise FrameError(f"{differs}: these don't work together, install the same on both")
-        if not (0 <= hello.consumer_index < hello.nb_consumer and hello.worker_step > 0):
+        if hello.consumer_index >= hello.nb_consumer:
             raise FrameError("a consumer that there is not")
+        if (left := self._descriptors.nb_left) < _FDS_OF_A_SESSION:
+            raise FullError(
+                f"there is no room for another session: {left} descriptors are left, and one needs "
+                f"{_FDS_OF_A_SESSION}. Raise the endpoint's `ulimit -n`, or end other sessions"
+            )
         session = Session(
             next(self._numbers),
             hello,
@@ -264,7 +298,7 @@ class Endpoint:
             self.wake,
         )
         token = secrets.token_hex()
-        self._peers[identity] = _Peer(session, Outbox(self._router, identity), token)
+        self._peers[identity] = _Peer(session, Outbox(self._line, identity), token)
         self._nb_sessions += 1
         self._logger.info(
             "session {} begins: consumer {} of {}, a dataset of {:,} bytes{}",
@@ -286,18 +320,28 @@ class Endpoint:
                 return
         raise FrameError("a connection for a session that there is not, or one too many")
 
-    def _blaming(self, identity: bytes) -> _Blaming:
-        return _Blaming(self, identity)
+    @contextmanager
+    def _blaming(self, identity: bytes) -> Iterator[None]:
+        """What goes wrong inside is one peer's doing, or want: the others don't notice."""
+        try:
+            yield
+        except LoaderError as error:
+            self._expel(identity, error)
+        except OSError as error:
+            self._expel(identity, FullError(f"the endpoint's machine has no room: {error}"))
 
-    def expel(self, identity: bytes, error: LoaderError) -> None:
+    def _expel(self, identity: bytes, error: LoaderError) -> None:
         """A peer did what it must not, or its session can't go on: say so and end the session."""
+        closing = Closing(str(error), again=isinstance(error, DamagedError | FullError))
         if identity in self._peers:
             self._logger.warning("a session is ended: {}", error)
-            self._say(identity, Closing(str(error)))
+            self._say(identity, closing)
             self._flush(identity)
             self._close(identity, str(error))
+        elif closing.again and len(self._turned_down) < _MOST_TURNED_DOWN:
+            self._turned_down[identity] = closing  # not at once: it will come again at once
         else:
-            send(self._router, identity, pack_frames(Closing(str(error))))
+            self._line.send(identity, pack_frames(closing))
 
     def _close(self, identity: bytes, why: str) -> None:
         peer = self._peers.pop(identity, None)
@@ -333,8 +377,10 @@ class Endpoint:
         for identity, peer in list(self._peers.items()):
             session = peer.session
             before = list(session.workers)
-            with self._blaming(identity):
+            with self._blaming(identity), self._descriptors:
                 self._let_go(session.resize(shared[session.number]))
+                if session.wanting:
+                    self._logger.warning("session {}: {}", session.number, session.wanting)
             for worker in before:
                 if worker not in session.workers:
                     self._unwatch(worker)
@@ -396,28 +442,3 @@ class Endpoint:
         for _, link in self._leaving:
             link.wait_closed(deadline_s)
         self._leaving.clear()
-
-
-class _Blaming:
-    """What goes wrong inside is one peer's doing: the others don't notice."""
-
-    def __init__(self, endpoint: Endpoint, identity: bytes) -> None:
-        self._endpoint = endpoint
-        self._identity = identity
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, LoaderError):
-            return False
-        self._endpoint.expel(self._identity, error)
-        return True
-
-
-def _line(facts: dict[str, Any]) -> str:
-    made = sum(session["batches"] for session in facts["sessions"])
-    return (
-        f"{len(facts['sessions'])} sessions, {facts['workers_running']} of {facts['workers']} "
-        f"workers, {made:,} batches in running sessions"
-    )

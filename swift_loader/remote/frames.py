@@ -6,11 +6,15 @@ As ZeroMQ's cost goes by frames, short ones that follow each other travel in one
 ``<u8 64> (<u32 length> <frame>)*``. Bodies are `struct` where it matters and MessagePack, by
 msgspec, elsewhere: nothing here is unpickled, and whatever is malformed, too long or out of range
 is a `FrameError`.
+
+On a line without a key nothing else notices a flipped bit: there the first frame of each ZeroMQ
+message begins with the CRC-32 of all of it.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, get_args, get_type_hints
@@ -28,6 +32,7 @@ from swift_loader.remote.messages import (
     Bye,
     Chunk,
     Closing,
+    DamagedError,
     FrameError,
     Hello,
     MadeFrame,
@@ -40,7 +45,7 @@ from swift_loader.remote.messages import (
 )
 from swift_loader.transport.messages import BadSample, Forget, SetPlan, StageTimes
 
-__all__ = ["SHORT_BYTES", "bundled", "pack_frames", "unpack_frames"]
+__all__ = ["SHORT_BYTES", "bundled", "checked", "pack_frames", "sealed", "unpack_frames"]
 
 SHORT_BYTES = 1 << 14  # copied twice, which costs less than a frame
 _BUNDLE = b"\x40"
@@ -172,6 +177,27 @@ def _bundle(run: list[Buffer]) -> list[Buffer]:
     return [b"".join(parts)]
 
 
+def sealed(frames: Sequence[Buffer]) -> list[Buffer]:
+    """The same with a checksum, for a line without a key."""
+    crc = 0
+    for frame in frames:
+        crc = zlib.crc32(frame, crc)
+    return [b"".join((_LENGTH.pack(crc), frames[0])), *frames[1:]]
+
+
+def checked(frames: Sequence[Buffer]) -> list[Buffer]:
+    """What was `sealed`. Raises `DamagedError` where something of it has changed."""
+    if not frames or len(frames[0]) < _LENGTH.size:
+        raise DamagedError("a message came damaged: it has no checksum")
+    whole = [frames[0][_LENGTH.size :], *frames[1:]]
+    crc = 0
+    for frame in whole:
+        crc = zlib.crc32(frame, crc)
+    if crc != _LENGTH.unpack_from(frames[0])[0]:
+        raise DamagedError("a message came damaged, or one side uses a key and the other does not")
+    return whole
+
+
 def unpack_frames(frames: Sequence[Buffer]) -> Iterator[Message]:
     """The messages in the frames of one ZeroMQ message. Raises `FrameError`."""
     if len(frames) > _MOST_FRAMES:
@@ -235,7 +261,7 @@ def _made(frame: Buffer, rest: Iterator[Buffer]) -> MadeFrame:
         raise FrameError("an answer without its batch")
     bad: tuple[BadSample, ...] = ()
     if nb_bad:
-        bad = _checked(tuple[BadSample, ...], _BAD_SAMPLES, frame[_MADE.size : start])
+        bad = _valid(tuple[BadSample, ...], _BAD_SAMPLES, frame[_MADE.size : start])
     times = StageTimes(fetch, collate, encode)
     return MadeFrame(ticket, nb_samples, times, bytes(frame[start:stop]), bad, data)
 
@@ -250,11 +276,11 @@ def _decoded(number: int, frame: Buffer) -> Message:
     if len(frame) > _LONGEST_BODY_BYTES:
         raise FrameError(f"a message of {len(frame)} bytes; {_LONGEST_BODY_BYTES} are the most")
     kind, decoder = _DECODERS[number]
-    message: Message = _checked(kind, decoder, frame[1:])
+    message: Message = _valid(kind, decoder, frame[1:])
     return message
 
 
-def _checked(kind: Any, decoder: msgspec.msgpack.Decoder[Any], body: Buffer) -> Any:
+def _valid(kind: Any, decoder: msgspec.msgpack.Decoder[Any], body: Buffer) -> Any:
     try:
         strict = decoder.decode(body)
         return msgspec.convert(strict, kind, from_attributes=True)

@@ -29,15 +29,14 @@ class Gate:
         self.socket.linger = 0
         self.socket.bind("inproc://zeromq.zap.01")
 
-    def answer(self) -> list[str]:
-        """Answer what was asked; returns the addresses of those who were kept out."""
-        refused = []
+    def answer(self) -> None:
+        """Answer what was asked. Whoever is kept out leaves as a stranger (`strangers`)."""
         for _ in range(_MOST_AT_ONCE):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            version, request, _, address, _, mechanism, *credentials = frames
+            version, request, _, _, _, mechanism, *credentials = frames
             allowed = (
                 mechanism == b"CURVE"
                 and len(credentials) == 1
@@ -45,9 +44,6 @@ class Gate:
             )
             verdict = (b"200", b"OK") if allowed else (b"400", b"another key")
             self.socket.send_multipart([version, request, *verdict, b"training", b""])
-            if not allowed:
-                refused.append(address.decode(errors="replace"))
-        return refused
 
     def close(self) -> None:
         self.socket.close()

@@ -24,6 +24,8 @@ __all__ = ["KEY_VARIABLE", "Keys", "load_keys"]
 
 KEY_VARIABLE = "SWIFT_LOADER_KEY"
 _MARK = "swift-loader-key-1"
+_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+_LONGEST_BYTES = 1 << 12
 _NOTE = "# A secret: whoever holds it can run code on the endpoints that use it.\n"
 
 
@@ -47,19 +49,28 @@ class Keys:
         return cls(*zmq.curve_keypair(), *zmq.curve_keypair())
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Into a new file that only its owner can read. Raises `ConfigError` if it exists."""
-        text = _NOTE + self._text() + "\n"
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
+        """Into a new file that only its owner can read, as a whole or not at all.
+
+        Raises `ConfigError` if it exists, or can't be written.
+        """
+        name = os.fsdecode(path)
+        if os.path.lexists(name):
             raise ConfigError(
-                f"{os.fspath(path)} exists, and a key that is in use must not be lost: "
+                f"{name} exists, and a key that is in use must not be lost: "
                 "give another name, or remove it first"
-            ) from None
+            )
+        unfinished = f"{name}.{os.getpid()}.new"
+        try:
+            with open(
+                os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
+            ) as file:
+                file.write(_NOTE + self._text() + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(unfinished, name)
         except OSError as error:
+            Path(unfinished).unlink(missing_ok=True)
             raise ConfigError(f"the key can't be written: {error}") from None
-        with os.fdopen(fd, "w") as file:
-            file.write(text)
 
     @classmethod
     def parse(cls, text: str, origin: str) -> Keys:
@@ -97,34 +108,53 @@ class Keys:
 
 
 def load_keys(key: str | os.PathLike[str] | None, option: str = "remote_key") -> Keys | None:
-    """The keys in the file `key`; without one, those that `SWIFT_LOADER_KEY` gives, if set.
+    """The keys in the file `key`; without one, in the one that `SWIFT_LOADER_KEY` names, if set.
 
-    The variable holds the path of a key file, or the key's line itself.
-
-    Raises `ConfigError`: no such file, no key in it, or a file that every user can read.
+    Raises `ConfigError`, which shows nothing of a key: no such file, no key in it, or a file that
+    others can read or write, or own.
     """
     if key is None:
-        text = os.environ.get(KEY_VARIABLE, "")
-        if text.startswith(_MARK):
-            return Keys.parse(text, f"what {KEY_VARIABLE} holds")
-        if not text:
+        key, option = os.environ.get(KEY_VARIABLE, ""), KEY_VARIABLE
+        if not key:
             return None
-        key, option = text, KEY_VARIABLE
-    path = Path(key)
-    try:
-        mode = path.stat().st_mode
-        text = path.read_text()
-    except (OSError, ValueError) as error:
+    name = os.fsdecode(key)
+    if _MARK in name:
         raise ConfigError(
-            f"{option}={os.fspath(key)!r} can't be read ({type(error).__name__}): give the file "
-            "that `swift-loader keygen FILE` made"
-        ) from None
-    if mode & stat.S_IROTH:
-        raise ConfigError(
-            f"{option}={os.fspath(key)!r} can be read by every user of this machine, so it keeps "
-            f"nobody out: chmod 600 {os.fspath(key)}, or make a new key if that may have happened"
+            f"{option} holds a key itself, which whoever lists processes or reads a log can see: "
+            "give the name of the file that it is in, and make a new key if that has happened"
         )
-    return Keys.parse(text, f"{option}={os.fspath(key)!r}")
+    shown = f"{option}={name!r}"
+    try:
+        return Keys.parse(_secret_text(name, shown), shown)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(
+            f"{shown} can't be read ({type(error).__name__}): give the file that "
+            "`swift-loader keygen FILE` made"
+        ) from None
+
+
+def _secret_text(name: str, shown: str) -> str:
+    """What a file of this user holds that nobody else can read or write. Never waits."""
+    with open(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise ConfigError(f"{shown} is no plain file: give the one that keygen made")
+        if about.st_uid != os.geteuid():
+            raise ConfigError(
+                f"{shown} belongs to another user (uid {about.st_uid}), who can change it and so "
+                f"run code as you: copy it, or chown {os.geteuid()} {name}"
+            )
+        if about.st_mode & _OTHERS:
+            raise ConfigError(
+                f"{shown} can be read or written by others (mode {about.st_mode & 0o777:o}), so it "
+                f"keeps nobody out: chmod 600 {name}, or make a new key if that may have happened"
+            )
+        text = file.read(_LONGEST_BYTES)
+    if not text.strip():
+        raise ConfigError(f"{shown} is empty: remove it, and make a key by `swift-loader keygen`")
+    return text.decode()
 
 
 def _is_key(text: str) -> bool:

@@ -31,7 +31,9 @@ __all__ = [
     "Bye",
     "Chunk",
     "Closing",
+    "DamagedError",
     "FrameError",
+    "FullError",
     "Hello",
     "MadeFrame",
     "MakeFrame",
@@ -57,6 +59,14 @@ _Token = Annotated[str, Meta(max_length=256)]
 
 class FrameError(LoaderError, ValueError):
     """A peer sent something that is no message of this protocol. Says what is wrong with it."""
+
+
+class DamagedError(FrameError):
+    """A message is not what was sent. What it said, or asked for, is asked again."""
+
+
+class FullError(FrameError):
+    """There is no room for another session now. Says of what there is none."""
 
 
 class _Said(Struct, frozen=True, forbid_unknown_fields=True):
@@ -154,9 +164,13 @@ class Ping(_Said, frozen=True):
 
 
 class Closing(_Said, frozen=True):
-    """The endpoint ends, or ends this session; `why` for a reader."""
+    """The endpoint ends, or ends this session; `why` for a reader.
+
+    `again`: it may be otherwise in a moment, so that there is use in trying again.
+    """
 
     why: str
+    again: bool = False
 
 
 class Status(_Said, frozen=True):

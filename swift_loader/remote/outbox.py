@@ -6,24 +6,44 @@ are several connections, they take turns: one thread of ZeroMQ's sends and encry
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
-from swift_loader.remote.frames import bundled, pack_frames
+from swift_loader.remote.frames import bundled, pack_frames, sealed
 from swift_loader.remote.messages import Buffer, Message
 
-__all__ = ["Outbox", "send"]
+__all__ = ["Line", "Outbox"]
 
 _MOST_CONNECTIONS = 8
 _TOGETHER_BYTES = 1 << 16  # short answers travel together up to here
 
 
-class Outbox:
-    """Of the peer that `router` knows as `identity`."""
+class Line(NamedTuple):
+    """An endpoint's socket, and whether what goes over it needs a checksum: there is no key."""
 
-    def __init__(self, router: zmq.Socket[Any], identity: bytes) -> None:
-        self._router = router
+    router: zmq.Socket[Any]
+    plain: bool
+
+    def send(self, identity: bytes, frames: list[Buffer]) -> str:
+        """Hand `frames` to ZeroMQ, large ones as they lie. Returns why it can't be done, or ""."""
+        wrapped = sealed(frames) if self.plain else frames
+        try:
+            self.router.send_multipart([identity, *wrapped], zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return "the training process does not read"
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return "the training process is gone"
+        return ""
+
+
+class Outbox:
+    """Of the peer that the socket knows as `identity`."""
+
+    def __init__(self, line: Line, identity: bytes) -> None:
+        self._line = line
         self._identities = [identity]
         self._turn = 0
         self._frames: list[Buffer] = []
@@ -49,17 +69,4 @@ class Outbox:
             return ""
         frames, self._frames, self._nb_bytes = self._frames, [], 0
         self._turn = (self._turn + 1) % len(self._identities)
-        return send(self._router, self._identities[self._turn], bundled(frames))
-
-
-def send(router: zmq.Socket[Any], identity: bytes, frames: list[Buffer]) -> str:
-    """Hand `frames` to ZeroMQ, large ones as they lie. Returns why it can't be done, or ""."""
-    try:
-        router.send_multipart([identity, *frames], zmq.NOBLOCK, copy=False)
-    except zmq.Again:
-        return "the training process does not read"
-    except zmq.ZMQError as error:
-        if error.errno != zmq.EHOSTUNREACH:
-            raise
-        return "the training process is gone"
-    return ""
+        return self._line.send(self._identities[self._turn], bundled(frames))

@@ -86,6 +86,7 @@ class Session:
         self.workers: list[Worker] = []
         self.state: Literal["arriving", "starting", "up", "over"] = "arriving"
         self.dataset_name = ""
+        self.wanting = ""  # why it has fewer workers than it should
         self.nb_made = 0
         self.nb_bytes = 0
         self._capacity = capacity
@@ -179,8 +180,13 @@ class Session:
             worker.leaving = False
         for worker in self.workers[share:]:
             worker.leaving = True
+        self.wanting = ""
         while len(self.workers) < share:
-            self._start_worker()
+            try:
+                self._start_worker()
+            except OSError as error:  # no descriptors, memory or processes, for now
+                self.wanting = f"a worker can't be started, which is tried again: {error}"
+                break
         gone = [worker for worker in self.workers if worker.leaving and not worker.held]
         for worker in gone:
             self.workers.remove(worker)

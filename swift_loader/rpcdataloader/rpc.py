@@ -30,6 +30,7 @@ from swift_loader.plan import Plan
 from swift_loader.remote.address import Address, check_address
 from swift_loader.remote.client import EndpointLink, sha256_of
 from swift_loader.remote.keys import load_keys
+from swift_loader.remote.source import keys_for
 from swift_loader.rpcdataloader.calls import CALLS, Outcome, RRef, words_of
 from swift_loader.rpcdataloader.pinning import pinned
 from swift_loader.transport.memory import filled_region
@@ -76,9 +77,10 @@ def rpc_async(
 
 
 def address_of(host: str) -> str:
-    """``tcp://host:port`` for ``host:port``. Raises `ConfigError`."""
+    """``tcp://host:port`` for ``host:port``. Raises `ConfigError`: it is none, or needs a key."""
     address = host if "://" in host else f"tcp://{host}"
     check_address(address)
+    keys_for(address, None)
     return address
 
 

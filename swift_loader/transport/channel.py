@@ -11,6 +11,7 @@ A socket pair has no address, so nobody else can connect to it.
 from __future__ import annotations
 
 import array
+import errno
 import os
 import socket
 import struct
@@ -30,6 +31,7 @@ _READ_BYTES = 1 << 15  # well below what malloc maps afresh for every call
 _WAIT = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 _DONTWAIT = int(socket.MSG_DONTWAIT)
 _NOW = _WAIT | _DONTWAIT
+_LOST_FDS = int(socket.MSG_CTRUNC)
 
 
 class ChannelClosedError(ConnectionError):
@@ -121,12 +123,13 @@ class Channel:
     def receive(self, *, wait: bool) -> list[tuple[int, bytes]]:
         """Whole frames that have arrived, as ``(kind, payload)``; with `wait`, at least one.
 
-        Raises `ChannelClosedError` when the other end is gone and all frames were read.
+        Raises `ChannelClosedError` when the other end is gone and all frames were read, `OSError`
+        when a descriptor came that this process has no room for: the channel is of no use then.
         """
         frames: list[tuple[int, bytes]] = []
         while True:
             try:
-                data, ancillary, _, _ = self._sock.recvmsg(
+                data, ancillary, flags, _ = self._sock.recvmsg(
                     _READ_BYTES, _FD_SPACE, _WAIT if wait else _NOW
                 )
             except BlockingIOError:
@@ -135,6 +138,8 @@ class Channel:
                 raise ChannelClosedError(str(error)) from error
             if ancillary:
                 self._keep_fds(ancillary)
+            if flags & _LOST_FDS:
+                raise OSError(errno.EMFILE, "no descriptor is left for what came over a channel")
             if not data:
                 raise ChannelClosedError("the other end of the channel is closed")
             self._parse(data, frames)

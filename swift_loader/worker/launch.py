@@ -43,11 +43,20 @@ class LaunchedWorker:
         self.index = index
         self.zygote_pid = zygote_pid
         self.pid: int | None = None
-        self.channel, self._their_channel = channel_pair()
-        self.sentinel, self._their_sentinel = channel_pair()
-        self.stack_fd, self._their_stack_fd = os.pipe()
-        self._progress_fd = create_region(Progress.NBYTES, f"progress-{index}")
-        self.progress = Progress(memoryview(map_shared(self._progress_fd, Progress.NBYTES)))
+        with contextlib.ExitStack() as undo:  # where there are no descriptors, or no memory, left
+            self.channel, self._their_channel = channel_pair()
+            undo.callback(self.channel.close)
+            undo.callback(self._their_channel.close)
+            self.sentinel, self._their_sentinel = channel_pair()
+            undo.callback(self.sentinel.close)
+            undo.callback(self._their_sentinel.close)
+            self.stack_fd, self._their_stack_fd = os.pipe()
+            undo.callback(os.close, self.stack_fd)
+            undo.callback(os.close, self._their_stack_fd)
+            self._progress_fd = create_region(Progress.NBYTES, f"progress-{index}")
+            undo.callback(os.close, self._progress_fd)
+            self.progress = Progress(memoryview(map_shared(self._progress_fd, Progress.NBYTES)))
+            undo.pop_all()
 
     def request(self, control: Channel, place: Place, payload_fd: int, module: str) -> None:
         """Ask the zygote for the process. Raises `ChannelClosedError` when the zygote is gone."""

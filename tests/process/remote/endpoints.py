@@ -17,15 +17,27 @@ ENDS_WITHIN_S = 15.0
 
 
 class RunningEndpoint:
-    """``swift-loader serve`` on a free port of this machine, or on `port`."""
+    """``swift-loader serve`` on a free port of this machine, or on `port`.
 
-    def __init__(self, workers: int = 2, key: Path | None = None, port: int = 0) -> None:
+    `nb_descriptors` is its limit, as ``ulimit -n`` sets it.
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        key: Path | None = None,
+        port: int = 0,
+        nb_descriptors: int | None = None,
+    ) -> None:
         self.key = key
         arguments = ["--workers", str(workers), "--bind", f"tcp://127.0.0.1:{port}"]
+        limit = []
+        if nb_descriptors is not None:
+            limit = ["sh", "-c", f'ulimit -n {nb_descriptors}; exec "$@"', "sh"]
         if key is not None:
             arguments += ["--key", str(key)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "swift_loader.cli", "serve", *arguments],
+            [*limit, sys.executable, "-m", "swift_loader.cli", "serve", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

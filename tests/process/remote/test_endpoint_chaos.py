@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
 import signal
-import socket
-import socketserver
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +19,7 @@ from swift_loader.remote.status import ask_status
 from tests import datasets
 from tests.conformance import indices_of, plan_of
 from tests.process.remote.endpoints import RunningEndpoint
+from tests.process.remote.lines import relay
 from tests.process.scripts import running, wait_for
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -119,53 +115,18 @@ def test_endpoint_that_is_restarted_is_found_again(key_file: Path) -> None:
             assert seen == wanted(loader)
 
 
-class Line(socketserver.ThreadingTCPServer):
-    """Relays connections to a port of this machine; each can be cut."""
-
-    daemon_threads = False
-
-    def __init__(self, port: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Connection)
-        self.far_port = port
-        self.near: list[socket.socket] = []
-
-    @property
-    def address(self) -> str:
-        return f"tcp://127.0.0.1:{self.server_address[1]}"
-
-    def cut(self, which: int) -> None:
-        assert until(lambda: len(self.near) > which)
-        self.near[which].shutdown(socket.SHUT_RDWR)
-
-
-class _Connection(socketserver.BaseRequestHandler):
-    def handle(self) -> None:
-        assert isinstance(self.server, Line)
-        with socket.create_connection(("127.0.0.1", self.server.far_port)) as far:
-            self.server.near.append(self.request)
-            other = {far: self.request, self.request: far}
-            with contextlib.suppress(OSError):
-                while True:
-                    for one in select.select(list(other), [], [])[0]:
-                        if not (data := one.recv(1 << 16)):
-                            return
-                        other[one].sendall(data)
-
-
 @pytest.mark.parametrize("which", [0, 1])
 def test_either_of_two_connections_that_is_cut_costs_no_batch(which: int, key_file: Path) -> None:
-    with RunningEndpoint(1, key_file) as endpoint, Line(endpoint.port) as line:
-        relaying = threading.Thread(target=line.serve_forever)
-        relaying.start()
-        try:
-            with loader_of(endpoint, remote_workers=[line.address]) as loader:
-                loader.start(0)
-                assert taken(loader, 50, lambda: line.cut(which)) == wanted(loader)
-                assert until(lambda: len(line.near) == 4)  # both anew
-                assert taken(loader, 0, lambda: None) == wanted(loader, 1)
-        finally:
-            line.shutdown()
-            relaying.join()
+    with (
+        RunningEndpoint(1, key_file) as endpoint,
+        relay(endpoint.port) as line,
+        loader_of(endpoint, remote_workers=[line.address]) as loader,
+    ):
+        loader.start(0)
+        assert until(lambda: len(line.near) > which)
+        assert taken(loader, 50, lambda: line.cut(which)) == wanted(loader)
+        assert until(lambda: len(line.near) == 4)  # both anew
+        assert taken(loader, 0, lambda: None) == wanted(loader, 1)
 
 
 def test_without_any_worker_left_the_error_says_so(key_file: Path) -> None:

@@ -14,8 +14,15 @@ from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Crashed, NotMade, Refused, Up
 from swift_loader.plan import Plan
 from swift_loader.remote import messages
-from swift_loader.remote.frames import SHORT_BYTES, bundled, pack_frames, unpack_frames
-from swift_loader.remote.messages import FrameError
+from swift_loader.remote.frames import (
+    SHORT_BYTES,
+    bundled,
+    checked,
+    pack_frames,
+    sealed,
+    unpack_frames,
+)
+from swift_loader.remote.messages import DamagedError, FrameError
 from swift_loader.transport.messages import (
     BadSample,
     ErrorReport,
@@ -235,3 +242,22 @@ def test_text_that_is_no_unicode_arrives_legibly() -> None:
 )
 def test_token_is_in_no_repr(secret: messages.Message) -> None:
     assert "s3cret" not in repr(secret)
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=4), st.data())
+def test_flipped_bit_on_a_line_without_a_key_is_noticed(frames: list[bytes], data: Any) -> None:
+    told = sealed(frames)
+    assert checked(told) == frames
+    which = data.draw(st.integers(0, len(told) - 1))
+    bit = data.draw(st.integers(0, 8 * len(told[which]) - 1))
+    changed = bytearray(told[which])
+    changed[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(DamagedError):
+        checked([*told[:which], bytes(changed), *told[which + 1 :]])
+
+
+@pytest.mark.parametrize("run", [[], [b""], [b"123"], [b"1234", b"x"]])
+def test_message_without_a_checksum_is_damaged(run: list[bytes]) -> None:
+    with pytest.raises(DamagedError):
+        checked(run)

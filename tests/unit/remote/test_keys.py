@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import stat
 from pathlib import Path
 
@@ -29,15 +31,68 @@ def test_key_in_use_is_not_overwritten(tmp_path: Path) -> None:
         Keys.generate().write(path)
 
 
-def test_key_that_everybody_can_read_is_refused(tmp_path: Path) -> None:
+def test_full_disk_leaves_no_key_file(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(ConfigError, match="can't be written"):
+            Keys.generate().write(tmp_path / "k")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+    Keys.generate().write(tmp_path / "k")
+    assert [path.name for path in tmp_path.iterdir()] == ["k"]
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o660, 0o602, 0o622, 0o604])
+def test_key_that_others_can_read_or_write_is_refused(mode: int, tmp_path: Path) -> None:
     path = tmp_path / "k"
     Keys.generate().write(path)
-    path.chmod(0o644)
+    path.chmod(mode)
     with pytest.raises(ConfigError, match="chmod 600"):
         load_keys(path)
 
 
-@pytest.mark.parametrize("text", ["", "hello", "swift-loader-key-1 a b c d", "\0" * 99])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_key_of_another_user_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "k"
+    Keys.generate().write(path)
+    os.chown(path, 12345, -1)
+    with pytest.raises(ConfigError, match="another user") as caught:
+        load_keys(path)
+    assert "chown" in str(caught.value)
+
+
+def test_pipe_in_place_of_a_key_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "k", 0o600)
+    with pytest.raises(ConfigError, match="no plain file"):
+        load_keys(tmp_path / "k")
+
+
+def test_empty_key_file_is_told_from_a_wrong_one(tmp_path: Path) -> None:
+    path = tmp_path / "k"
+    path.touch(0o600)
+    with pytest.raises(ConfigError, match=r"is empty: remove it.*keygen"):
+        load_keys(path)
+
+
+@pytest.mark.parametrize("how", ["option", "variable", "whole file"])
+def test_key_itself_in_place_of_its_file_is_refused_and_not_shown(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "k"
+    keys = Keys.generate()
+    keys.write(path)
+    text = path.read_text()
+    line = text.splitlines()[-1]
+    monkeypatch.setenv("SWIFT_LOADER_KEY", text if how == "whole file" else line)
+    with pytest.raises(ConfigError, match="holds a key itself") as caught:
+        load_keys(line if how == "option" else None)
+    for part in line.split()[1:]:
+        assert part not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [" ", "hello", "swift-loader-key-1 a b c d", "\0" * 99])
 def test_file_without_a_key_is_refused_and_not_quoted(text: str, tmp_path: Path) -> None:
     path = tmp_path / "k"
     path.write_text(text)
@@ -57,17 +112,12 @@ def test_repr_and_fingerprint_give_no_key_away() -> None:
     assert Keys.generate().fingerprint != keys.fingerprint
 
 
-def test_environment_gives_the_file_or_the_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys, path = Keys.generate(), tmp_path / "k"
     keys.write(path)
     monkeypatch.delenv("SWIFT_LOADER_KEY", raising=False)
     assert load_keys(None) is None
     monkeypatch.setenv("SWIFT_LOADER_KEY", str(path))
-    assert load_keys(None) == keys
-    line = path.read_text().splitlines()[-1]
-    monkeypatch.setenv("SWIFT_LOADER_KEY", line)
     assert load_keys(None) == keys
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import struct
 import threading
@@ -117,3 +118,22 @@ def test_closed_other_end_is_told_to_who_receives(ends: tuple[Channel, Channel])
     assert far.receive(wait=True) == [(1, b"last")]
     with pytest.raises(ChannelClosedError):
         far.receive(wait=True)
+
+
+def test_descriptor_that_there_is_no_room_for_is_an_error_of_who_receives(
+    ends: tuple[Channel, Channel],
+) -> None:
+    near, far = ends
+    fd = os.memfd_create("indices")
+    near.send(1, b"", (fd, fd))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    fill = [os.dup(fd) for _ in range(highest + 1 - nb_descriptors())]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+        with pytest.raises(OSError, match="no descriptor is left"):
+            far.receive(wait=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for each in (*fill, fd):
+            os.close(each)

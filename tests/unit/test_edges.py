@@ -28,7 +28,7 @@ DOORS = {
     "ranks": "exchange",
     "report": "terminal",
     "loader": "engine epoch handing_on loader",
-    "remote": "address binding client commands endpoint keys",
+    "remote": "address binding client commands endpoint keys source",
 }
 
 ROOT = Path(swift_loader.__file__).parent

@@ -16,6 +16,7 @@ import dis
 import importlib
 import marshal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from types import (
@@ -23,13 +24,15 @@ from types import (
     CodeType,
     FunctionType,
     MappingProxyType,
+    MethodType,
     ModuleType,
 )
 from typing import Any, TypeVar, cast
 
 from swift_loader.batch import classes
 from swift_loader.batch.classes import MADE_BY_CLASS_STATEMENT
-from swift_loader.batch.identity import is_importable
+from swift_loader.batch.identity import is_importable, register
+from swift_loader.errors import ShippingError
 
 __all__ = ["ByValue"]
 
@@ -50,12 +53,11 @@ _MARKS = {
 class ByValue:
     """Reduces what can't be imported elsewhere, for one pickle.
 
-    Attributes:
-        classes: those that were taken apart.
+    `keeps`: the classes are known by tokens from then on, here and where they are read.
     """
 
-    def __init__(self) -> None:
-        self.classes: list[type] = []
+    def __init__(self, keeps: bool = False) -> None:
+        self._keeps = keeps
         self._globals_of: dict[int, _Globals] = {}
 
     def reduce(self, obj: Any) -> Any:
@@ -68,11 +70,24 @@ class ByValue:
         if isinstance(obj, type):
             if is_importable(obj) or not obj.__flags__ & MADE_BY_CLASS_STATEMENT:
                 return NotImplemented
-            self.classes.append(obj)
-            return classes.reduce(obj)
+            return self._reduce_class(obj)
         if id(obj) in _MARKS:
             return mark_of_dataclasses, (_MARKS[id(obj)],)
         return NotImplemented
+
+    def _reduce_class(self, kind: type) -> Reduced:
+        lost, needed = classes.lost_in_travel(kind) if self._keeps else ("", False)
+        if lost:
+            story = (
+                f"the class {kind.__qualname__} is made again in each worker without the keywords "
+                f"of its class statement, which nobody knows any more, and {lost}. Put the class "
+                "into a module, or give the script a guard (if __name__ == '__main__') and "
+                "start_method='main'"
+            )
+            if needed:
+                raise ShippingError(story)
+            warnings.warn(story, stacklevel=2)
+        return classes.reduce(kind, register(kind) if self._keeps else "")
 
     def _reduce_function(self, function: FunctionType) -> Reduced:
         names = set(_global_names(function.__code__))
@@ -105,12 +120,12 @@ class _Globals:
         self._namespace = namespace  # kept, so that no other gets its id
 
     def __reduce__(self) -> Reduced:
-        return make_globals, (self._namespace.get("__name__"),)
+        return make_globals, (self._namespace.get("__name__"), self._namespace.get("__package__"))
 
 
-def make_globals(name: str | None) -> dict[str, Any]:
+def make_globals(name: str | None, package: str | None) -> dict[str, Any]:
     """The globals of a module before any function has put there what it uses."""
-    return {"__name__": name, "__builtins__": builtins}
+    return {"__name__": name, "__package__": package, "__builtins__": builtins}
 
 
 def make_function(
@@ -203,6 +218,14 @@ def _reduce_cached(cached: Any) -> Any:
     return make_cached, (cached.__wrapped__, cached.cache_parameters())
 
 
+def _reduce_method(method: MethodType) -> Any:
+    """Not by its name: the class may not have it yet when it is looked up there."""
+    function = method.__func__
+    if type(function) is not FunctionType or is_importable(function):
+        return NotImplemented
+    return MethodType, (function, method.__self__)
+
+
 def _reduce_module(module: ModuleType) -> Any:
     if sys.modules.get(module.__name__) is not module:
         return NotImplemented
@@ -213,6 +236,7 @@ _REDUCERS: dict[type, Callable[[Any], Any]] = {
     CodeType: lambda code: (marshal.loads, (marshal.dumps(code),)),
     CellType: lambda cell: (make_cell, ()),  # filled by the functions that use it
     ModuleType: _reduce_module,
+    MethodType: _reduce_method,
     property: lambda it: (property, (it.fget, it.fset, it.fdel, it.__doc__)),
     staticmethod: lambda it: (staticmethod, (it.__func__,)),
     classmethod: lambda it: (classmethod, (it.__func__,)),

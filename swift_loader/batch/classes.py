@@ -1,17 +1,30 @@
 """How a class is taken apart, and put together again in a process that can't import it.
 
-It is made empty and remembered first; its attributes follow, and may speak of it.
+It is made empty and remembered first; its attributes follow, and may speak of it. A process that
+knows the class already, by the token that it travels with, keeps the one it has: so the process
+that ships has it once, and so has a worker that is sent it twice.
+
+What runs when a class is made is run again only where it is code of a module, which each process
+has of its own: the hooks of a base or metaclass that travels by value have run, and what they
+registered travels too. What such code was given in the class statement (keywords, the body) is not
+known any more: see `lost_in_travel`.
 """
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections import namedtuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from enum import Enum, EnumMeta
 from functools import cached_property
 from types import FunctionType, MemberDescriptorType
 from typing import Any, cast
 
-__all__ = ["MADE_BY_CLASS_STATEMENT", "reduce"]
+from swift_loader.batch.identity import class_of, is_importable, register
+
+__all__ = ["MADE_BY_CLASS_STATEMENT", "lost_in_travel", "reduce"]
 
 Reduced = tuple[Any, ...]
 
@@ -25,13 +38,78 @@ _MADE_BY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 _METHODS = (FunctionType, property, classmethod, staticmethod, cached_property)
 
 
-def reduce(kind: type) -> Reduced:
-    """How to pickle a class by value: a call, and what completes the result."""
+def reduce(kind: type, token: str) -> Reduced:
+    """How to pickle a class by value: a call, and what completes the result.
+
+    `token`: what it is known by from then on; empty where each process that reads it is to have
+    one of its own.
+    """
     if isinstance(kind, EnumMeta) and kind.__members__:
-        return _reduce_enum(kind)
-    if kind.__bases__ == (tuple,) and hasattr(kind, "_field_defaults"):
-        return _reduce_named_tuple(kind)
-    return _reduce_class(kind)
+        make, arguments, finish, rest = _reduce_enum(kind)
+    elif kind.__bases__ == (tuple,) and hasattr(kind, "_field_defaults"):
+        make, arguments, finish, rest = _reduce_named_tuple(kind)
+    else:
+        make, arguments, finish, rest = _reduce_class(kind)
+    return made, (token, make, arguments), (token, finish, rest), None, None, finished
+
+
+def made(token: str, make: Callable[..., type], arguments: tuple[Any, ...]) -> type:
+    """The class with this token, without what it holds where it is new."""
+    known = class_of(token)
+    return make(*arguments) if known is None else known
+
+
+def finished(kind: type, rest: tuple[str, Callable[[type, Any], None], Any]) -> None:
+    """Give a class that is new here what it holds."""
+    token, finish, held = rest
+    if class_of(token) is not None:
+        return
+    finish(kind, held)
+    if token:
+        register(kind, token)
+        main = sys.modules.get("__main__")  # where a pickle of an instance looks for it
+        if kind.__module__ == "__main__" and "." not in kind.__qualname__:
+            vars(main).setdefault(kind.__qualname__, kind)
+
+
+def lost_in_travel(kind: type) -> tuple[str, bool]:
+    """What code of a module is given in the class statement, and would miss where `kind` is made
+    again; empty if nothing. And whether it can't do without.
+
+    Code that travels by value is not run again.
+    """
+    hook, owner = _hook(kind)
+    meta: Any = type(kind)
+    code = [(owner, "__init_subclass__", _parameters(hook))]
+    for each in meta.__mro__:
+        for name in ("__new__", "__init__"):
+            found = _parameters(vars(each).get(name))
+            code.append((each, name, [one for one in found if one.kind is one.KEYWORD_ONLY]))
+    for where, name, taken in code:
+        if taken and is_importable(where) and where.__module__ not in _KNOWN_TO_DO:
+            listed = ", ".join(one.name for one in taken)
+            needed = any(one.default is one.empty for one in taken)
+            return f"{where.__qualname__}.{name} takes {listed} in it", needed
+    return "", False
+
+
+_KNOWN_TO_DO = ("abc", "builtins", "enum", "typing")
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # it is written in C
+        return []
+    return [one for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)]
+
+
+def _hook(kind: type) -> tuple[Any, type]:
+    """The `__init_subclass__` that ran when `kind` was made, and the class that has it."""
+    for base in kind.__mro__[1:]:
+        if "__init_subclass__" in vars(base):
+            return getattr(base, "__init_subclass__"), base  # noqa: B009 - not mypy's business
+    raise AssertionError  # object has one
 
 
 def _reduce_class(kind: type) -> Reduced:
@@ -43,17 +121,60 @@ def _reduce_class(kind: type) -> Reduced:
         for name, value in namespace.items()
         if name not in _MADE_BY_TYPE and not _is_slot(value, kind)
     }
-    made = make_class, (type(kind), kind.__name__, kind.__bases__, body)
-    return (*made, rest, None, None, set_attributes)
+    _, owner = _hook(kind)
+    meta: Any = type(kind)
+    maker = next(each for each in meta.__mro__ if is_importable(each))
+    quiet = owner is not object and not is_importable(owner)
+    if maker is meta and meta.__module__ not in _KNOWN_TO_DO:
+        plain = {name: value for name, value in rest.items() if _is_plain(value)}
+        body = {**plain, **body}  # what it may read
+    arguments = maker, meta, kind.__name__, kind.__bases__, body, quiet
+    return make_class, arguments, set_attributes, rest
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (str, bytes, int, float, bool)
 
 
 def _is_slot(value: Any, kind: type) -> bool:
     return isinstance(value, MemberDescriptorType) and value.__objclass__ is kind
 
 
-def make_class(meta: type, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
-    """A class without its methods."""
-    return meta(name, bases, body)
+def make_class(
+    maker: type,
+    meta: type,
+    name: str,
+    bases: tuple[type, ...],
+    body: dict[str, Any],
+    quiet: bool,
+) -> Any:
+    """A class without its methods.
+
+    `maker` is the metaclass, or the nearest base of it that each process has of its own. `quiet`:
+    a base's `__init_subclass__` has run, and is not run again.
+    """
+    with _without_hook(bases) if quiet else nullcontext():
+        if maker is meta:
+            return meta(name, bases, body)
+        return cast(Any, maker).__new__(meta, name, bases, body)
+
+
+@contextmanager
+def _without_hook(bases: tuple[type, ...]) -> Iterator[None]:
+    for owner in (each for base in bases for each in base.__mro__):
+        hook = vars(owner).get("__init_subclass__")
+        if hook is not None:
+            break
+    if owner is object or hook is None:
+        yield
+        return
+    type.__delattr__(owner, "__init_subclass__")
+    try:
+        yield
+    finally:
+        type.__setattr__(owner, "__init_subclass__", hook)
 
 
 def set_attributes(kind: type, attributes: dict[str, Any]) -> None:
@@ -70,8 +191,8 @@ def _reduce_named_tuple(kind: Any) -> Reduced:
         for name, value in vars(kind).items()
         if name not in bare or name in ("__doc__", "__orig_bases__")
     }
-    made = make_named_tuple, (names, kind._fields, kind._field_defaults)
-    return (*made, rest, None, None, set_attributes)
+    arguments = names, kind._fields, kind._field_defaults
+    return make_named_tuple, arguments, set_attributes, rest
 
 
 def make_named_tuple(
@@ -98,8 +219,8 @@ def _reduce_enum(kind: EnumMeta) -> Reduced:
         name: {key: value for key, value in vars(member).items() if key not in _MADE_BY_MEMBER}
         for name, member in members.items()
     }
-    made = make_enum, (type(kind), kind.__bases__, names, values)
-    return (*made, (of_class, of_members), None, None, finish_enum)
+    arguments = type(kind), kind.__bases__, names, values
+    return make_enum, arguments, finish_enum, (of_class, of_members)
 
 
 def make_enum(

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 from uuid import uuid4
 
-__all__ = ["class_by_token", "is_importable", "register", "token_of"]
+__all__ = ["class_by_token", "class_of", "is_importable", "register", "token_of"]
 
 _prefix = uuid4().hex
 _class_of: dict[str, type] = {}
@@ -47,6 +47,11 @@ def token_of(kind: type) -> str | None:
     """The token of a class that travelled by value, None for any other."""
     known = _token_of.get(id(kind))
     return None if known is None else known[0]
+
+
+def class_of(token: str) -> type | None:
+    """The class that this process knows by `token`."""
+    return _class_of.get(token)
 
 
 def class_by_token(token: str, module: str, qualname: str) -> type:

@@ -6,7 +6,7 @@ so a worker that maps it privately shares every page that it does not write to. 
 travels as its file name. What pickle can't do, `dill` may.
 
     header      two int64: bytes of the pickle; how many numbers the table has
-    pickle      the parts, and after them the classes that went by value, with their tokens
+    pickle      the resource tracker, then the parts
     table       offset and nbytes of each out-of-band buffer, int64; (0, -1) is the data as a whole
     data        the buffers, each aligned
 """
@@ -35,7 +35,6 @@ from swift_loader.batch.arena import aligned_bytes, carrier_of
 from swift_loader.batch.blame import blame
 from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.handles import Shipment, follow_tracker, shipping, tracker
-from swift_loader.batch.identity import register
 from swift_loader.batch.rebuild import given_buffers
 from swift_loader.batch.reduce import Reducer
 from swift_loader.errors import BatchError, ShippingError
@@ -111,8 +110,6 @@ def unpack(region: memoryview | mmap.mmap) -> dict[str, Any]:
     reader = _Unpickler(io.BytesIO(text), buffers=given_buffers(base, table))
     follow_tracker(reader.load())
     parts: dict[str, Any] = reader.load()
-    for token, kind in reader.load():
-        register(kind, token)
     return parts
 
 
@@ -132,7 +129,7 @@ def _dump(kind: Any, parts: dict[str, Any], elsewhere: bool) -> Payload:
 
 
 def _dumped(kind: Any, parts: dict[str, Any], shipment: Shipment) -> Payload:
-    by_value = ByValue()
+    by_value = ByValue(keeps=True)
     gatherer = _Gatherer(by_value, shipment)
     file = io.BytesIO()
     given: list[pickle.PickleBuffer] = []
@@ -140,7 +137,6 @@ def _dumped(kind: Any, parts: dict[str, Any], shipment: Shipment) -> Payload:
     pickler.reducer_override = gatherer.reduce
     pickler.dump(None if shipment.elsewhere else tracker())
     pickler.dump(parts)
-    pickler.dump([(register(each), each) for each in by_value.classes])  # it remembers the classes
     table = gatherer.lay_buffers(given)
     text = file.getvalue()
     header = _HEADER.pack(len(text), len(table))

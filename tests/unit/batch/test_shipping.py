@@ -12,21 +12,26 @@ import math
 import mmap
 import operator
 import os
+import pickle
+import sys
 import threading
 import typing
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 
+from swift_loader.batch import identity
 from swift_loader.batch.arena import Arena
 from swift_loader.batch.codec import decode, encode
 from swift_loader.batch.shipping import Payload, pack, unpack
 from swift_loader.errors import ShippingError
+from tests.unit.batch import registering
 
 
 def region_of(payload: Payload) -> mmap.mmap:
@@ -38,7 +43,13 @@ def region_of(payload: Payload) -> mmap.mmap:
 
 
 def shipped(**parts: Any) -> dict[str, Any]:
-    return unpack(memoryview(region_of(pack(parts))))
+    """What a worker gets, which knows none of the classes that travel by value."""
+    region = region_of(pack(parts))
+    with patch.object(identity, "_class_of", {}), patch.object(identity, "_token_of", {}):
+        parts = unpack(memoryview(region))
+        learned = dict(identity._token_of)
+    identity._token_of.update(learned)  # as the worker has it that encodes
+    return parts
 
 
 def by_value(make: Callable[[], Any]) -> Any:
@@ -517,6 +528,123 @@ def test_packing_warns_of_nothing_and_prints_nothing(capfd: pytest.CaptureFixtur
         for make in (_deep_dataset, _dataclasses, _enums, _typed, _tuples, _mutual):
             by_value(make)
     assert capfd.readouterr() == ("", "")
+
+
+def _registered() -> Any:
+    registry: dict[str, type] = {}
+
+    class Base:
+        def __init_subclass__(cls, key: str, **kwargs: Any) -> None:
+            super().__init_subclass__(**kwargs)
+            if key in registry:
+                raise ValueError(f"{key} is registered twice")
+            registry[key] = cls
+
+        @classmethod
+        def all(cls) -> dict[str, type]:
+            return registry
+
+        def name(self) -> str:
+            return "base"
+
+    class Child(Base, key="child"):
+        def name(self) -> str:
+            return f"child of {super().name()}, {__class__.__name__}"  # type: ignore[name-defined]
+
+    class Meta(type):
+        def __new__(
+            meta,
+            name: str,
+            bases: tuple[type, ...],
+            body: dict[str, Any],
+            *,
+            key: str,
+        ) -> Any:
+            registry[key] = made = super().__new__(meta, name, bases, body)
+            made.numbers = [k for k, v in body.items() if isinstance(v, int)]  # type: ignore[attr-defined]
+            return made
+
+        def __init__(cls, *args: Any, key: str) -> None:
+            super().__init__(*args)
+
+    class Made(metaclass=Meta, key="made"):
+        a = 1
+
+    return Base, Child, Made
+
+
+def test_hooks_of_local_bases_and_metaclasses_do_not_run_again() -> None:
+    base, child, made = by_value(_registered)
+    assert base.all() == {"child": child, "made": made}
+    assert child().name() == "child of base, Child"
+    assert made.numbers == ["a"]
+    with pytest.raises(TypeError, match="key"):
+        type("Other", (base,), {})  # but they do for a new class
+    type.__call__(type(child), "Other", (base,), {}, key="other")
+    assert set(base.all()) == {"child", "made", "other"}
+
+
+def test_a_class_that_holds_its_own_bound_methods_arrives() -> None:
+    class Model:
+        validators: typing.ClassVar[dict[str, Any]] = {}
+
+        @classmethod
+        def check(cls, value: int) -> Any:
+            return cls, value
+
+    Model.validators["x"] = Model.check
+    kind = shipped(it=Model)["it"]
+    assert kind.validators["x"](1) == (kind, 1)
+
+
+def test_in_the_process_that_ships_a_class_stays_the_one_it_is() -> None:
+    child = _registered()[1]
+    assert unpack(memoryview(region_of(pack({"it": child()}))))["it"].__class__ is child
+
+
+def test_modules_run_what_they_run_for_a_new_class() -> None:
+    class Read(registering.Body):
+        key = "read"
+
+    registering.made.clear()
+    assert shipped(it=Read)["it"].key == "read"
+    assert registering.made == {"read": "Read"}
+
+
+def test_a_class_whose_keywords_are_lost_is_refused_or_warned_of() -> None:
+    class Strict(registering.Strict, key="a"):
+        pass
+
+    class Wants(metaclass=registering.Wants, key="a"):
+        pass
+
+    class Lenient(registering.Lenient, key="b"):
+        pass
+
+    for kind, words in (
+        (Strict, r"Strict.__init_subclass__ takes key"),
+        (Wants, r"Wants.__new__ takes key"),
+    ):
+        with pytest.raises(ShippingError, match=f"{words}.*start_method='main'"):
+            pack({"dataset_class": kind})
+    with pytest.warns(UserWarning, match=r"Lenient.__init_subclass__ takes key"):
+        pack({"dataset_class": Lenient})
+
+
+def test_relative_imports_in_functions_of_main_work() -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__", "__package__": "swift_loader.batch"}
+    exec("def f():\n from .arena import Arena\n return Arena", namespace)
+    assert shipped(f=namespace["f"])["f"]() is Arena
+
+
+def test_classes_of_main_are_found_by_pickles_of_their_instances() -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec("class InFile:\n x = 3", namespace)
+    kind = shipped(it=namespace["InFile"])["it"]
+    try:
+        assert type(pickle.loads(pickle.dumps(kind()))) is kind
+    finally:
+        del vars(sys.modules["__main__"])["InFile"]
 
 
 # What can't travel.

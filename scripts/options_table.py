@@ -10,6 +10,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from swift_loader.loader.names import ALIASES
 from swift_loader.loader.options import definitions
 
 README = Path(__file__).parents[1] / "README.md"
@@ -22,6 +23,8 @@ def table() -> str:
     for group, options in groupby(definitions(), lambda option: option.group):
         lines.append(f"| **{group}** | | |")
         lines += [f"| `{one.name}` | {one.shown} | {one.text} |" for one in options]
+    lines += ["", "| other name | option | |", "|---|---|---|"]
+    lines += [f"| `{one.name}` | `{one.own}` | {one.text} |" for one in ALIASES.values()]
     return "\n".join(lines) + "\n"
 
 

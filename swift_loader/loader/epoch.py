@@ -81,8 +81,9 @@ class EpochIterator(Iterator[Any]):
             if standing.ended:
                 raise StopIteration
             raise ClosedError(
-                "another iteration of the same loader has begun, or a state was loaded; one loader "
-                "is one stream of batches, build a second one to iterate twice at once"
+                "another iteration of the same loader has begun, or a state was loaded: that ends "
+                "the one before, other than with torch's DataLoader. Build a second loader to "
+                "iterate twice at once"
             )
         began_s = time.perf_counter()
         depth = self._depth

@@ -49,6 +49,7 @@ __all__ = ["Session", "Worker"]
 
 _MOST_ORDERS = 1 << 16  # a training process has as many as its credits, some tens
 _MOST_PLANS = 1 << 10
+_FULL_FOR_S = 0.9  # less than the endpoint's loop takes to ask again
 _MOST_CRASHES = 100  # without a batch between them
 _NEEDY_FOR_S = 5.0  # a session that was busy so recently keeps its share: epochs have gaps
 _DEEPEST = 32
@@ -87,6 +88,7 @@ class Session:
         self.state: Literal["arriving", "starting", "up", "over"] = "arriving"
         self.dataset_name = ""
         self.wanting = ""  # why it has fewer workers than it should
+        self._full_until_s = 0.0
         self.nb_made = 0
         self.nb_bytes = 0
         self._capacity = capacity
@@ -181,7 +183,7 @@ class Session:
         for worker in self.workers[share:]:
             worker.leaving = True
         self.wanting = ""
-        while len(self.workers) < share:
+        while len(self.workers) < share and time.monotonic() >= self._full_until_s:
             try:
                 self._start_worker()
             except OSError as error:  # no descriptors, memory or processes, for now
@@ -268,6 +270,9 @@ class Session:
     def _on_gone(self, worker: Worker, gone: Gone) -> None:
         self.workers.remove(worker)
         worker.link.wait_closed(time.monotonic())
+        if worker.link.pid is None:  # it never ran: there are no processes left, for now
+            self._full_until_s = time.monotonic() + _FULL_FOR_S
+            return
         at = worker.held.pop(gone.ticket, None) if gone.ticket is not None else None
         self._waiting.extendleft(reversed(worker.held.values()))
         self._answer(Crashed(gone.story, at.ticket if at else None, gone.sample))

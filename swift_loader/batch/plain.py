@@ -174,9 +174,7 @@ def _number(plain: Any, field: str, depth: int) -> Any:
 
 
 def _array(plain: Any, field: str, depth: int) -> npt.NDArray[Any]:
-    array = _numpy(_data(plain["$array"]), plain["dtype"], _shape(plain["shape"]))
-    writable: npt.NDArray[Any] = array.copy()
-    return writable
+    return _numpy(_data(plain["$array"]), plain["dtype"], _shape(plain["shape"]))
 
 
 def _numpy(data: bytes, name: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
@@ -185,8 +183,9 @@ def _numpy(data: bytes, name: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     dtype = np.dtype(name)
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{len(data)} bytes for {shape} of {name}")
-    flat: npt.NDArray[Any] = np.frombuffer(data, dtype) if data else np.empty(0, dtype)
-    return flat.reshape(shape)
+    array: npt.NDArray[Any] = np.empty(shape, dtype)
+    array.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
+    return array
 
 
 def _tensor(plain: Any, field: str, depth: int) -> Tensor:

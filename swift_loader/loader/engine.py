@@ -102,6 +102,8 @@ class Engine:
             seed,
             config.logger,
             config.worker_affinity,
+            config.stream_split,
+            _group(),
         )
         if self._own is not None:
             self._pipeline = InProcess(
@@ -206,3 +208,10 @@ class Engine:
         self._kept.clear()
         if self._log is not None:
             self._log.close()
+
+
+def _group() -> tuple[int, int] | None:
+    """Rank and size of this process's process group, if it has one."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return None
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -32,8 +33,23 @@ class Standing:
 
     def __init__(self, taken: Taken) -> None:
         self.taken = taken
+        self.ends: dict[int, bytes] = {}  # how a stream stands at its end, by worker
+        self.said_size: int | None = None  # what `len()` gave for a stream
         self.ended = False  # `StopIteration` was raised
         self.overtaken = False  # by a later iterator, or a loaded state
+
+    def compare_size(self) -> None:
+        """Warn, once, where a stream gives more batches than its length says."""
+        assert self.said_size is not None
+        taken = self.taken.first - self.taken.part.first + len(self.taken.beyond)
+        if taken > self.said_size:
+            warnings.warn(
+                f"len() of the loader was {self.said_size} batches, by the length that the stream "
+                f"gives, and {taken} have come: its __len__ is too small, or several workers have "
+                "a short last batch each",
+                stacklevel=3,
+            )
+            self.said_size = None
 
     @property
     def alive(self) -> bool:
@@ -94,6 +110,8 @@ class EpochIterator(Iterator[Any]):
         standing.taken.add(number.k)
         if item.fault is not None:
             raise item.fault  # the loop may go on: its batch counts as taken
+        if standing.said_size is not None:
+            standing.compare_size()
         if item.made is not None and item.made.state:
             standing.taken.shards[item.worker] = item.made.state
         self._count(number, item, depth, to_device_s, began_s)
@@ -182,6 +200,8 @@ class EpochIterator(Iterator[Any]):
             )
 
     def _end(self, at_s: float) -> NoReturn:
-        self._standing.ended = True
+        standing = self._standing
+        standing.ended = True
+        standing.ends = self._pipeline.shard_ends(standing.taken.part.epoch)
         self._meter.epoch_ends(at_s)
         raise StopIteration

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data._utils import worker as torch_worker
 
 from swift_loader.batch.fetch import BadSampleError
 from swift_loader.batch.seeding import generators_untouched
@@ -97,9 +96,6 @@ class InProcess:
             item.fault = _original(error)
         except Exception as error:  # noqa: BLE001 - raised in its turn
             item.fault = error
-        finally:
-            if self.nb_samples is None:  # the maker of streams has set it
-                torch_worker._worker_info = None
         return number, item
 
     def _make(self, number: Number, details: bytes, item: Item) -> None:

@@ -23,11 +23,11 @@ from swift_loader.loader.from_torch import dataset_and_options
 from swift_loader.loader.given import given_by_name
 from swift_loader.loader.names import by_own_names
 from swift_loader.loader.options import Config, parameters_text
-from swift_loader.loader.orders import facts_of, order_of, sampling_of
+from swift_loader.loader.orders import facts_of, order_of, sampling_of, size_of_stream
 from swift_loader.loader.target import Target
 from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.order.order import Order
-from swift_loader.order.part import Taken
+from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_seed
 from swift_loader.order.told import call_as_text, resumed, told, with_call
 from swift_loader.pipeline.elsewhere import RemoteWorkers
@@ -35,7 +35,7 @@ from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collec
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.transport.slots import OnMap
-from swift_loader.worker.recipe import Recipe, length_of_stream
+from swift_loader.worker.recipe import Recipe
 from swift_loader.worker.trial import count_samples, try_one_batch
 
 __all__ = ["SwiftLoader"]
@@ -108,6 +108,7 @@ class SwiftLoader(TorchAttributes):
         remote_timeout: float = 30.0,
         equal_steps: bool = False,
         prefetch_epochs: int = 1,
+        stream_split: Literal["auto", "workers", "ranks"] = "auto",
         # Torch's names, with torch's meaning.
         dataset: Any = None,
         num_workers: int | None = None,
@@ -134,6 +135,7 @@ class SwiftLoader(TorchAttributes):
         self._finalizer = weakref.finalize(self, self._engine.close)
         self._nb_samples: int | None = None  # of a stream, and as long as it is not known
         self._length_is_known = False
+        self._said_size: int | None = None  # batches, by a stream's own length
         if config.validate and not config.in_process:
             recipe = self._engine.recipe()
             # The keys of a sampler are for workers alone: drawing them would change its state.
@@ -291,14 +293,16 @@ class SwiftLoader(TorchAttributes):
         if not engine.started:
             self.start()
         assert engine.meter is not None
+        order = self._the_order()
+        taken = self._goes_on(order.begin(self._epoch))
+        part = taken.part
         if self._standing is not None:
             self._standing.overtaken = True
-        order = self._the_order()
-        taken = order.begin(self._epoch)
-        part = taken.part
         if self._equal_steps is not None:
             self._equal_steps.begin(part.epoch)
         standing = self._standing = Standing(taken)
+        if self._said_size is not None and self.nb_samples is None:
+            standing.said_size = self._size_of_stream(part)
         engine.pipeline.begin(part, order)
         if engine.stager is not None:
             engine.stager.begin(part)
@@ -318,15 +322,21 @@ class SwiftLoader(TorchAttributes):
         """The exact number of batches that this consumer yields in the epoch at hand.
 
         That is the one being iterated, else the next one; after a resume in mid-epoch, what is
-        left of it. Of a stream it is what torch says: ``len(dataset) / batch_size``, rounded up.
+        left of it. Of a stream it is what torch says: the length that the stream gives, in batches.
+        A warning comes if there are more. Where the loader splits the stream, each consumer has a
+        part of that.
 
         Raises `TypeError` for a stream without a length, and for such a sampler.
         """
-        if self.nb_samples is None:
-            return -(-length_of_stream(self.dataset) // self._config.batch_size)
-        if self._standing is not None and self._standing.alive:
-            return self._standing.taken.part.size
-        return self._the_order().part(self._epoch).size
+        standing, order = self._standing, self._the_order()
+        alive = standing is not None and standing.alive
+        part = standing.taken.part if standing is not None and alive else order.part(self._epoch)
+        if self.nb_samples is not None:
+            return part.size
+        size = self._size_of_stream(part)
+        if standing is not None and alive:
+            standing.said_size = size
+        return size
 
     def set_epoch(self, epoch: int) -> None:
         """The next `iter` gives this epoch. Raises `ConfigError` unless it is 0 to 2^62."""
@@ -396,7 +406,8 @@ class SwiftLoader(TorchAttributes):
         self._apply_state()
         order, standing = self._the_order(), self._standing
         if standing is None or not standing.alive:
-            return order.capture(Taken(order.part(self._epoch)))  # the beginning of what comes next
+            # The beginning of what comes next.
+            return order.capture(self._goes_on(Taken(order.part(self._epoch))))
         return order.capture(standing.taken)
 
     def load_state_dict(self, state: State) -> None:
@@ -425,6 +436,24 @@ class SwiftLoader(TorchAttributes):
             self._prefetch()
 
     # ---- inside
+
+    def _goes_on(self, taken: Taken) -> Taken:
+        """At the beginning of a part, where a stream stands as its last epoch has left it."""
+        before = self._standing
+        if (
+            before is not None
+            and before.ended
+            and not before.overtaken
+            and before.taken.part.epoch + 1 == taken.part.epoch
+        ):
+            taken.shards.update(before.ends)
+        return taken
+
+    def _size_of_stream(self, part: EpochPart) -> int:
+        """Batches that are left of a part, by the stream's length. `TypeError` if it has none."""
+        if self._said_size is None:
+            self._said_size = size_of_stream(self.dataset, self._config)
+        return max(0, self._said_size - part.first - len(part.done))
 
     def _the_order(self) -> Order:
         """Which batches come; made when it is first asked for, since the length may be unknown."""

@@ -172,6 +172,12 @@ class Config:
         "left. Needs `torch.distributed` with a rank a consumer; all must begin every epoch, and "
         "leave it after the same step, within `timeout` of each other",
     )
+    stream_split: Literal["auto", "workers", "ranks"] = option(
+        "auto", one_of("auto", "workers", "ranks"), WHO,
+        'for streams, who splits them by rank. `"workers"`: the stream itself; worker info counts '
+        'the workers of this rank, as in torch. `"ranks"`: the loader; worker info counts the '
+        'workers of all ranks. `"auto"`: the stream if it does, else the loader',
+    )
     threads_per_worker: int = option(
         1, whole(1), WHO,
         "threads that fetch samples in each worker: for data sets that wait for I/O. Draws from "
@@ -179,7 +185,8 @@ class Config:
     )
     worker_init_fn: Callable[[int], None] | None = option(
         None, optional(function), WHO,
-        "called once in each worker with its number, before it builds its data set",
+        "called once in each worker with its number, after it has built its data set: "
+        "`get_worker_info().dataset` is that",
     )
     # ---- order
     shuffle: bool = option(

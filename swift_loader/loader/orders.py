@@ -14,8 +14,10 @@ from swift_loader.order.sampling import Sampling
 from swift_loader.order.stream import StreamOrder
 from swift_loader.plan import Plan
 from swift_loader.ranks.equal_steps import check_equal_steps
+from swift_loader.worker.recipe import length_of_stream
+from swift_loader.worker.split import kind_that_splits, names_of_ranks
 
-__all__ = ["facts_of", "order_of", "sampling_of"]
+__all__ = ["facts_of", "order_of", "sampling_of", "size_of_stream"]
 
 
 def sampling_of(config: Config) -> Sampling | None:
@@ -65,6 +67,18 @@ def facts_of(order: Order, config: Config) -> dict[str, Any]:
         "sampler": isinstance(order, SampledOrder),
         "equal_steps": config.equal_steps,
     }
+
+
+def size_of_stream(stream: Any, config: Config) -> int:
+    """Batches of one consumer's epoch, by the stream's ``__len__``. `TypeError` if it has none."""
+    length = length_of_stream(stream)
+    split = config.stream_split
+    if split == "auto":
+        split = "workers" if kind_that_splits(stream) or names_of_ranks(stream, {}) else "ranks"
+    if split == "ranks":  # one that splits itself counts its own part
+        length = -(-length // config.nb_consumer)
+    full, rest = divmod(length, config.batch_size)
+    return full + bool(rest and config.tail != "drop")
 
 
 def _check_stream(config: Config) -> None:

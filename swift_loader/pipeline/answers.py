@@ -70,7 +70,7 @@ class OrderedSlots:
             )
         self._slots.give_back(slot)
         if isinstance(answer, Exhausted):
-            return NoMore(answer.ticket)
+            return NoMore(answer.ticket, answer.state)
         return NotMade(answer.ticket, answer.report if isinstance(answer, Failed) else None)
 
     @property

@@ -128,6 +128,8 @@ class Books:
         self._plans: dict[int, Plan] = {}
         self._early: Counter[int] = Counter()  # ready ones that a reader has decoded, by worker
         self._over = False
+        #: how a stream stands at the end of its shards, by epoch and worker
+        self.shard_ends: dict[int, dict[int, bytes]] = {}
         self.nb_samples: int | None = None  # as the first worker says; None: not known, or a stream
 
     # ---- workers come and go
@@ -191,6 +193,8 @@ class Books:
             case NoMore(ticket=ticket):
                 number = self._dispatch.answered(worker, ticket)
                 if number is not None and self._numbers is not None:
+                    if event.state:
+                        self.shard_ends.setdefault(number.epoch, {})[worker] = event.state
                     self._numbers.shard_over(number)
                     self._numbers.consumed(number)
                     self._delivery.skip(number)

@@ -95,9 +95,13 @@ class NotMade:
 
 @dataclass(frozen=True, slots=True)
 class NoMore:
-    """The answer to an order: the worker's shard of the stream has ended before this batch."""
+    """The answer to an order: the worker's shard of the stream has ended before this batch.
+
+    `state`: where the stream stands then, if its dataset can tell.
+    """
 
     ticket: int
+    state: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,14 @@ class Pipeline:
         found[1].decode(self._decoder)
         return found
 
+    def shard_ends(self, epoch: int) -> dict[int, bytes]:
+        """By worker: how a stream stands at the end of its shard, if it can tell."""
+        with self._lock:
+            ends = self._books.shard_ends
+            for old in [one for one in ends if one < epoch]:
+                del ends[old]
+            return ends.get(epoch, {})
+
     @property
     def depth(self) -> int:
         """Batches that are ready."""

@@ -202,9 +202,13 @@ class Skipped:
 @message
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """There is no such batch: the worker's shard of the stream has ended before it."""
+    """There is no such batch: the worker's shard of the stream has ended before it.
+
+    `state`: where the stream stands then, if its dataset can tell.
+    """
 
     ticket: int
+    state: bytes = b""
 
 
 Message = Make | Forget | SetPlan | Ready | StartFailed | Made | Failed | Skipped | Exhausted

@@ -39,7 +39,10 @@ from swift_loader.worker import signals
 from swift_loader.worker.faults import report
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
+from swift_loader.worker.rank_watch import tell_group
 from swift_loader.worker.recipe import Recipe, build_dataset
+from swift_loader.worker.shard import StreamInfo
+from swift_loader.worker.split import Split
 from swift_loader.worker.zygote import Inherited, Spawn
 
 __all__ = [
@@ -159,22 +162,51 @@ class Birth:
         self._index = index
         self.seed = seed_of(place, index)
         self.log: LogHandle | None = None
+        self.split = Split(place, index)
+        self._payload_fd = -1
 
-    def complete(self, payload: memoryview) -> None:
-        """Raises `BirthError`."""
+    def complete(self, payload: int | memoryview) -> None:
+        """Of the user's things, or the descriptor of the memory they lie in. Raises `BirthError`.
+
+        Only with a descriptor, which is to stay open, can a stream be built again.
+        """
         place, index = self._place, self._index
+        if isinstance(payload, int):
+            self._payload_fd = payload
+            payload = read_payload(payload)
         with step("unpacking the dataset's class and arguments"):
             if place.log is not None:
                 self.log = open_log(place.log, worker_role(place.consumer_index, index))
                 self.log.logger.info("worker started, pid {}", os.getpid())
             seed_worker(self.seed)
             self.recipe = recipe = Recipe(**unpack(payload))
-        with step("building the dataset"):
+        if place.group is not None:
+            tell_group(*place.group)
+        with step("building the dataset"), self.split.watching():
             self.dataset, self.nb_samples = build_dataset(recipe)
-        announce(place, index, self.dataset)
+        if self.nb_samples is None:
+            self.split.look_at(self.dataset, recipe.dataset_kwargs)
+        self._announce(self.dataset)
         if recipe.worker_init_fn is not None:
-            with step("running worker_init_fn"):
+            with step("running worker_init_fn"), self.split.watching():
                 recipe.worker_init_fn(place.id_of(index))
+
+    def build_again(self) -> Any:
+        """A stream as it was at this worker's birth, whatever was done to it since."""
+        recipe = Recipe(**unpack(read_payload(self._payload_fd)))
+        with self.split.watching():
+            dataset, _ = build_dataset(recipe)
+            self._announce(dataset)
+            if recipe.worker_init_fn is not None:
+                recipe.worker_init_fn(self._place.id_of(self._index))
+        return dataset
+
+    def _announce(self, dataset: Any) -> None:
+        if self.nb_samples is None:
+            info = StreamInfo(self.split, self._place.seed % 2**63, dataset, at_birth=True)
+            torch_worker._worker_info = info
+        else:
+            announce(self._place, self._index, dataset)
 
     @property
     def dataset_name(self) -> str:

@@ -43,7 +43,11 @@ class MakeError(Exception):
 
 
 class EndOfShard(Exception):
-    """The worker's shard of the stream has no such batch."""
+    """The worker's shard of the stream has no such batch. `state`: where it stands then."""
+
+    def __init__(self, state: bytes = b"") -> None:
+        super().__init__()
+        self.state = state
 
 
 class Maker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from swift_loader.telemetry.log import LogConfig
 
@@ -19,6 +20,8 @@ class Place:
     seed: int
     log: LogConfig | None
     affinity: tuple[tuple[int, ...], ...] = ()  # CPUs, dealt round the workers; empty: any
+    stream_split: Literal["auto", "workers", "ranks"] = "auto"
+    group: tuple[int, int] | None = None  # rank and size of the training process's process group
     worker_id: int | None = None  # in [0, worker_per_consumer), where it isn't the worker's number
 
     def id_of(self, worker: int) -> int:

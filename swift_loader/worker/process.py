@@ -30,7 +30,7 @@ from swift_loader.transport.messages import (
 )
 from swift_loader.transport.table import pack, unpack
 from swift_loader.transport.written_slots import WrittenSlots
-from swift_loader.worker.birth import Birth, BirthError, enter, leave, read_payload
+from swift_loader.worker.birth import Birth, BirthError, enter, leave
 from swift_loader.worker.maker import EndOfShard, Job, MakeError
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
@@ -76,11 +76,12 @@ class _Worker:
         """Be born, and say `Ready`; or `StartFailed`, and it is False."""
         birth = self._birth
         try:
-            birth.complete(read_payload(payload_fd))
+            birth.complete(payload_fd)
         except BirthError as error:
             self._say(StartFailed(error.fault))
             return False
-        os.close(payload_fd)
+        if birth.nb_samples is not None:
+            os.close(payload_fd)  # a stream may be built again
         self._maker = maker_of(birth, self._place, self._index, self._progress)
         self._say(Ready(birth.nb_samples, birth.dataset_name))
         return True
@@ -104,9 +105,9 @@ class _Worker:
                 continue
             try:
                 made = make(slots)
-            except EndOfShard:
+            except EndOfShard as end:
                 slots.abandon()
-                self._say(Exhausted(ticket))
+                self._say(Exhausted(ticket, end.state))
             except MakeError as error:
                 slots.abandon()
                 self._say(Failed(ticket, error.fault))

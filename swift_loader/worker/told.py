@@ -21,6 +21,8 @@ from swift_loader.worker.maker import Job, MakeError, Maker
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
 from swift_loader.worker.recipe import Recipe, build_dataset
+from swift_loader.worker.shard import Shard
+from swift_loader.worker.split import Split
 from swift_loader.worker.stream import StreamMaker
 
 __all__ = ["TellingMaker", "made_by", "maker_of", "set_epoch"]
@@ -47,7 +49,17 @@ def _listeners(dataset: Any, recipe: Recipe) -> list[Any]:
 
 def maker_of(birth: Birth, place: Place, index: int, progress: Progress) -> TellingMaker:
     """The maker of a worker that is born."""
-    return made_by(birth.recipe, birth.dataset, birth.nb_samples, place, index, progress)
+    recipe = birth.recipe
+    if birth.nb_samples is not None:
+        return made_by(recipe, birth.dataset, birth.nb_samples, place, index, progress)
+    log = birth.log.logger.info if birth.log is not None else None
+
+    def make_maker(dataset: Any, build: Callable[[], Any]) -> AnyMaker:
+        shard = Shard(dataset, birth.split, build)
+        return StreamMaker(recipe, shard, place, index, progress, log)
+
+    # A stream is told its epoch where it begins one.
+    return TellingMaker(recipe, birth.dataset, make_maker, birth.build_again, tells_epochs=False)
 
 
 def made_by(
@@ -60,30 +72,41 @@ def made_by(
 ) -> TellingMaker:
     """The maker of a data set, where it is made of it without the birth of a worker."""
 
-    def make_maker(dataset: Any) -> AnyMaker:
-        if nb_samples is None:
-            return StreamMaker(recipe, dataset, place, index, progress)
-        return Maker(recipe, dataset, nb_samples, progress)
+    def build() -> Any:
+        return build_dataset(recipe)[0]
 
-    # A stream is told its epoch where it begins one.
-    return TellingMaker(recipe, dataset, make_maker, tells_epochs=nb_samples is not None)
+    def make_maker(dataset: Any, build: Callable[[], Any]) -> AnyMaker:
+        if nb_samples is not None:
+            return Maker(recipe, dataset, nb_samples, progress)
+        split = Split(place, index)
+        split.look_at(dataset, recipe.dataset_kwargs)
+        shard = Shard(dataset, split, build, announces=False)
+        return StreamMaker(recipe, shard, place, index, progress)
+
+    tells_epochs = nb_samples is not None
+    return TellingMaker(recipe, dataset, make_maker, build, tells_epochs=tells_epochs)
 
 
 class TellingMaker:
-    """A maker whose data set is told what its batches' plans say. `make_maker` makes one."""
+    """A maker whose data set is told what its batches' plans say.
+
+    `make_maker` makes one, of a data set and of how that is built again, with all calls made.
+    """
 
     def __init__(
         self,
         recipe: Recipe,
         dataset: Any,
-        make_maker: Callable[[Any], AnyMaker],
+        make_maker: Callable[[Any, Callable[[], Any]], AnyMaker],
+        build: Callable[[], Any],
         *,
         tells_epochs: bool,
     ) -> None:
         self._recipe = recipe
         self._dataset = dataset
         self._make_maker = make_maker
-        self._maker = make_maker(dataset)
+        self._build = build
+        self._maker = make_maker(dataset, self._build_again)
         self._calls: tuple[str, ...] = ()  # made so far
         self._is_told = False  # of calls, by this or an earlier order
         self._epoch = -1
@@ -113,12 +136,19 @@ class TellingMaker:
             raise MakeError(report(error, doing, ())) from None
         return self._maker.job(order, plan, consumer)(slots)
 
+    def _build_again(self) -> Any:
+        self._dataset = self._build()
+        for text in self._calls:
+            method, arguments = text_as_call(text)
+            getattr(self._dataset, method)(*arguments)
+        return self._dataset
+
     def _call(self, calls: tuple[str, ...]) -> None:
         """Bring the data set to where these calls have been made."""
         if calls[: len(self._calls)] != self._calls:  # a batch of an epoch before: begin anew
             self._maker.close()
-            self._dataset, _ = build_dataset(self._recipe)
-            self._maker = self._make_maker(self._dataset)
+            self._dataset = self._build()
+            self._maker = self._make_maker(self._dataset, self._build_again)
             self._calls, self._epoch = (), -1
         for text in calls[len(self._calls) :]:
             method, arguments = text_as_call(text)

@@ -22,6 +22,7 @@ DOCUMENTED = {
     "_asdict": "named tuples",
     "_current_frames": "sys",
     "_exit": "os",
+    "_getframe": "sys",
     "_field_defaults": "named tuples",
     "_fields": "named tuples",
     "_make": "named tuples",
@@ -35,9 +36,8 @@ PRIVATE = {
         "batch/collate.py": "types that the user registered with torch are collated as here only",
         "dataloader2/iter/prefetch.py": "`pin_memory()` of data pipes",
         "rpcdataloader/pinning.py": "pinning of batches",
-        "loader/in_process.py": "`get_worker_info()` is left over from a stream",
         "worker/birth.py": "`get_worker_info()` in a worker is None: no stream is split by it",
-        "worker/stream.py": "`get_worker_info()` in a worker is None: no stream is split by it",
+        "worker/shard.py": "`get_worker_info()` in a worker is None: no stream is split by it",
     },
     "torch.utils.data.datapipes._hook_iterator": {
         "dataloader2/graph.py": "data pipes that read from processes",
@@ -53,9 +53,8 @@ PRIVATE = {
         "dataloader2/map/converting.py": "these data pipes",
     },
     "_worker_info": {
-        "loader/in_process.py": "`get_worker_info()` is left over from a stream",
         "worker/birth.py": "`get_worker_info()` in a worker is None: no stream is split by it",
-        "worker/stream.py": "`get_worker_info()` in a worker is None: no stream is split by it",
+        "worker/shard.py": "`get_worker_info()` in a worker is None: no stream is split by it",
     },
     "_is_child_datapipe": {
         "dataloader2/graph.py": "data pipes with several outputs",
@@ -72,6 +71,9 @@ PRIVATE = {
         "batch/tree.py": "sparse tensors that are not coalesced, on a GPU",
     },
     "_slotnames": {"batch/reduce.py": "attributes in slots of a subclass of tensor"},
+    "_distributed": {
+        "worker/split.py": "Hugging Face: a stream that splits itself by rank is known"
+    },
     "_mmap": {"batch/memmaps.py": "numpy: memory maps travel as the name of their file"},
     "_args_from_interpreter_flags": {"worker/launch.py": "workers get the flags of python -X, -W"},
     "_run_exitfuncs": {"worker/birth.py": "what a data set registered with atexit runs"},

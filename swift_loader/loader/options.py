@@ -194,9 +194,10 @@ class Config:
     )
     nearby_shuffle: int = option(
         None, optional(whole(0)), ORDER,
-        "samples are shuffled within windows of that many, so that reads stay close together; `0`: "
-        "a full shuffle",
-        given="int | None", shown="`5 * batch_size`",
+        "samples under way in a shuffle: runs of neighbours (16 each with 8192) from all over the "
+        "data set are mixed, so that reads stay near one another and batches are as mixed as in a "
+        "full shuffle; `0`: a full shuffle",
+        given="int | None", shown="`max(8192, 64 * batch_size)`",
     )
     seed: int | None = option(
         None, optional(seed_number), ORDER,
@@ -369,7 +370,7 @@ class Config:
                 refuse("persistent_workers", True, "there are no workers (num_workers=0)")
         workers = max(1, workers + nb_remote)
         if values["nearby_shuffle"] is None:
-            values["nearby_shuffle"] = 5 * values["batch_size"]
+            values["nearby_shuffle"] = max(8192, 64 * values["batch_size"])
         values["queue_grows"] = values["data_queue_size"] is None
         if values["queue_grows"]:  # a batch to make and one to go on with, for each worker
             values["data_queue_size"] = max(_LEAST_QUEUE, 2 * workers)

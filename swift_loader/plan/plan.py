@@ -41,8 +41,9 @@ class Plan:
     shuffle:
         Whether each epoch has an order of its own. Without, every epoch is ``0, 1, ..., n - 1``.
     nearby_shuffle:
-        Window of the shuffle, in positions: the epoch is rotated by a random offset, then each
-        window is permuted. 0 is a full shuffle. Means nothing when `shuffle` is false.
+        Samples under way in a shuffle: runs of ``isqrt(nearby_shuffle / 32)`` neighbours from all
+        over the dataset are mixed; see :mod:`~swift_loader.plan.shuffle`. 0, or less than 128, or
+        the length of the dataset or more, is a full shuffle. Means nothing when `shuffle` is false.
     seed:
         In ``[0, 2**64)``.
     tail:
@@ -133,7 +134,7 @@ class Plan:
     def batch(self, epoch: int, consumer: int, k: int) -> NDArray[np.int64]:
         """Sample indices of batch `k`: a new int64 array, of shape ``(samples in the batch,)``.
 
-        Time and memory are proportional to the batch (and to the window of a nearby shuffle, up to
+        Time and memory are proportional to the batch (and to the runs of a nearby shuffle, up to
         a bound; see :mod:`~swift_loader.plan.shuffle`). IndexError if there is no such batch.
         """
         self._check(consumer, k)

@@ -44,7 +44,7 @@ def test_help_tells_every_option() -> None:
 
 def test_defaults_that_depend_on_others_are_filled_in() -> None:
     config = Config.of({"dataset_class": list, "batch_size": 4, "worker_per_consumer": 8})
-    assert config.nearby_shuffle == 20
+    assert config.nearby_shuffle == 8192
     assert config.data_queue_size == 16
     assert config.queue_grows
     assert config.max_buffer_size == 2

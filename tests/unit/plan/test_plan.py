@@ -47,7 +47,7 @@ def plans(draw: st.DrawFn) -> Plan:
         batch_size=draw(st.integers(1, 17)),
         nb_consumer=nb_consumer,
         shuffle=draw(st.booleans()),
-        nearby_shuffle=draw(st.integers(0, 60)),
+        nearby_shuffle=draw(st.integers(0, 60) | st.integers(128, 400)),
         seed=draw(st.integers(0, 2**64 - 1)),
         tail=tail,
     )
@@ -96,7 +96,7 @@ def test_any_batch_can_be_made_alone_and_again(plan: Plan, epoch: int) -> None:
             assert batch.tolist() == consumers[consumer][k]
 
 
-@given(st.integers(20, 2_000), st.sampled_from([0, 5, 40]), st.integers(0, 1_000))
+@given(st.integers(20, 2_000), st.sampled_from([0, 5, 200]), st.integers(0, 1_000))
 def test_epochs_differ_when_shuffling_only(n: int, window: int, epoch: int) -> None:
     shuffled = make(n, nearby_shuffle=window)
     assert dealt(shuffled, epoch) != dealt(shuffled, epoch + 1)

@@ -15,7 +15,7 @@ from swift_loader.errors import refuse
 __all__ = ["UNSIZED", "Recipe", "build_dataset", "given", "length_of_stream"]
 
 UNSIZED = 2**62  # the length of a dataset that has none, where a sampler gives its keys
-_MAX_LENGTH = UNSIZED - 1
+_MAX_LENGTH = 2**62
 
 
 @dataclass(frozen=True)

@@ -217,9 +217,9 @@ class Config:
     )
     tail: Literal["balanced", "drop", "pad"] = option(
         "balanced", one_of("balanced", "drop", "pad"), ORDER,
-        'where numbers don\'t divide. `"balanced"`: every sample once, equal steps at the same '
-        'time, a last batch may be a sample shorter on some consumers; `"drop"`: full batches '
-        'only; `"pad"`: wraps round to equal counts',
+        'where numbers don\'t divide. `"balanced"`: every sample once and equal steps, with last '
+        'batches that differ by a sample at most (batches of 1 leave some consumers a step less); '
+        '`"drop"`: full batches only; `"pad"`: wraps round to equal counts',
     )
     in_order: bool = option(
         True, flag, ORDER,

@@ -50,6 +50,13 @@ def order_of(
         seed,
         config.tail,
     )
+    if plan.nb_batches(0) != plan.nb_batches(consumers - 1):
+        warnings.warn(
+            f"{nb_samples} samples can't be dealt to {consumers} consumers in equally many batches "
+            "of 1: some make a step less, and a training that averages gradients in each step "
+            "would hang. Give tail='drop' or tail='pad', or samples that divide evenly",
+            stacklevel=4,
+        )
     if nb_samples and not plan.nb_batches(consumer):
         warnings.warn(
             f"{nb_samples} samples for {consumers} consumers make no full batch of "

@@ -69,7 +69,7 @@ def resume(state: State, plan: Plan, consumer: int) -> Resume:
     saved = read(state, "plan")
     one = saved[0] if isinstance(state, Mapping) else None
     if one is not None:
-        everyone = [replace(one, consumer=number) for number in range(one.plan.nb_consumer)]
+        everyone = [_as_if(one, number) for number in range(one.plan.nb_consumer)]
     else:
         everyone = _complete(saved)
     begun = min(everyone, key=lambda each: (each.epoch, _untouched(each)))
@@ -89,18 +89,27 @@ def resume(state: State, plan: Plan, consumer: int) -> Resume:
             return Resume(own.epoch, plan, 0)
         return Resume(own.epoch, own.plan, own.delivered, own.ahead)
     nothing = Resume(begun.epoch, plan, plan.nb_batches(consumer))
-    most = begun.plan.nb_batches(0)
-    if all(each.epoch > begun.epoch or each.delivered == most for each in everyone):
+    if all(each.epoch > begun.epoch or _ended(each) for each in everyone):
         return nothing
     rest = replace(
         plan, nearby_shuffle=begun.plan.nearby_shuffle, spans=_left_over(begun, everyone)
     )
-    return Resume(begun.epoch, rest, 0) if rest.nb_batches(consumer) else nothing
+    return Resume(begun.epoch, rest, 0) if rest.nb_batches(0) else nothing
 
 
 def _untouched(saved: Saved) -> bool:
     """Nothing of the epoch was delivered to this consumer, in this run or one before."""
     return saved.delivered == 0 and not saved.ahead and saved.plan.spans is None
+
+
+def _ended(saved: Saved) -> bool:
+    return saved.delivered == saved.plan.nb_batches(saved.consumer)
+
+
+def _as_if(saved: Saved, consumer: int) -> Saved:
+    """The state of another consumer that made equally many steps, or all that it has."""
+    delivered = min(saved.delivered, saved.plan.nb_batches(consumer))
+    return replace(saved, consumer=consumer, delivered=delivered)
 
 
 def _deal(plan: Plan) -> tuple[int, int, str]:

@@ -146,7 +146,8 @@ def _read(state: object, kind: Kind, more: Collection[str]) -> Saved:
     if unknown:
         raise StateError(f"the state is malformed: it has fields {unknown!r:.100}; {_GENUINE}")
     plan = _plan(state)
-    most = plan.nb_batches(0)
+    consumer = integer(state, "consumer", 0, plan.nb_consumer - 1)
+    most = plan.nb_batches(consumer)
     delivered = integer(state, "delivered", 0, most)
     ahead = _present(state, "ahead")
     if not isinstance(ahead, (list, tuple)):
@@ -160,7 +161,7 @@ def _read(state: object, kind: Kind, more: Collection[str]) -> Saved:
         kind,
         plan,
         integer(state, "epoch", 0, MAX_EPOCH),
-        integer(state, "consumer", 0, plan.nb_consumer - 1),
+        consumer,
         delivered,
         tuple(ahead),
         {name: _present(state, name) for name in more},

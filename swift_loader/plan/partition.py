@@ -22,17 +22,17 @@ Span = tuple[int, int]
 class Partition:
     """How `nb_positions` places of a stream fall into consumers' parts and batches.
 
-    Every consumer gets the same number of batches, whatever the tail rule:
-
     ``balanced``
-        Parts differ by one place at most, and every place is dealt out exactly once. A last batch
-        may be short. Where a longer part needs one batch more than a part of exactly
-        ``(nb_batches - 1) * batch_size`` places, the shorter part ends in batches of
-        ``batch_size - 1`` and 1. Batches of one place can't be split, so with ``batch_size=1`` the
-        longer parts end in a batch of 2 instead. Fewer places than consumers (the crumbs of an
-        interrupted epoch) can't be both exactly once and equal in steps: such a stream is padded.
+        Every place is dealt out exactly once, parts differ by one place at most, no batch is longer
+        than `batch_size`, and all consumers make the same number of batches wherever there are
+        places enough for that. Only the last batch of a part is short. The exception: where the
+        last batches have fewer places than there are consumers, a consumer without one keeps back
+        one of its last full batch, and ends in batches of ``batch_size - 1`` and 1.
+        Batches of one place can't be split so, nor can there be a batch for everybody where there
+        are fewer places than consumers (at the end of an interrupted epoch): there, some consumers
+        make one batch less.
     ``drop``
-        Full batches only: the end of each part is left out, ``nb_batches`` may be 0.
+        Full batches only, equally many: the end of each part is left out, there may be none.
     ``pad``
         Every part has ``ceil(nb_positions / nb_consumer)`` places; the last ones wrap round to the
         beginning of the stream. A last batch may be short, equally for all.
@@ -43,54 +43,48 @@ class Partition:
     batch_size: int
     tail: Tail
 
-    @cached_property
-    def rule(self) -> Tail:
-        """The tail rule that is applied: `tail`, but ``pad`` where balancing is impossible."""
-        if self.tail == "balanced" and self.nb_positions < self.nb_consumer:
-            return "pad"
-        return self.tail
-
-    @cached_property
-    def nb_batches(self) -> int:
-        """Batches of every consumer."""
+    def nb_batches(self, consumer: int) -> int:
+        """Batches of a consumer; consumer 0 has the most."""
         smallest, longer = divmod(self.nb_positions, self.nb_consumer)
-        if self.rule == "drop":
+        if self.tail == "drop":
             return smallest // self.batch_size
         nb_batches = -(-(smallest + (longer > 0)) // self.batch_size)
-        # A part can't make more batches than it has places (batch_size=1, uneven parts).
-        return nb_batches if self.rule == "pad" else min(nb_batches, smallest)
+        if self.tail == "balanced":  # a part can't make more batches than it has places
+            return min(nb_batches, smallest + (consumer < longer))
+        return nb_batches
 
     @cached_property
     def nb_padded(self) -> int:
         """Places that are dealt out a second time, over all consumers together."""
-        if self.rule != "pad":
+        if self.tail != "pad":
             return 0
         return -(-self.nb_positions // self.nb_consumer) * self.nb_consumer - self.nb_positions
 
     @cached_property
     def nb_dropped(self) -> int:
         """Places that are dealt out to nobody."""
-        if self.rule != "drop":
+        if self.tail != "drop":
             return 0
-        return self.nb_positions - self.nb_batches * self.batch_size * self.nb_consumer
+        return self.nb_positions - self.nb_batches(0) * self.batch_size * self.nb_consumer
 
     def segments(self, consumer: int, first: int, last: int) -> list[Span]:
         """Stream intervals of the batches ``[first, last)`` of a consumer, in the order dealt out.
 
         One interval, or two where a padded part wraps round; none when ``first == last``. Needs
-        ``0 <= consumer < nb_consumer`` and ``0 <= first <= last <= nb_batches``.
+        ``0 <= consumer < nb_consumer`` and ``0 <= first <= last <= nb_batches(consumer)``.
         """
         smallest, longer = divmod(self.nb_positions, self.nb_consumer)
-        rule = self.rule
-        if rule == "pad":
+        nb_batches = self.nb_batches(consumer)
+        if self.tail == "pad":
             size = smallest + (longer > 0)
             part = consumer * size
         else:
             size = smallest + (consumer < longer)
             part = consumer * smallest + min(consumer, longer)
-            if rule == "drop":
-                size = self.nb_batches * self.batch_size
-        start, stop = part + self._cut(first, size), part + self._cut(last, size)
+            if self.tail == "drop":
+                size = nb_batches * self.batch_size
+        start = part + self._cut(first, size, nb_batches)
+        stop = part + self._cut(last, size, nb_batches)
         if start == stop:
             return []
         nb_positions = self.nb_positions
@@ -101,12 +95,12 @@ class Partition:
             return [(start, start + length)]
         return [(start, nb_positions), (0, start + length - nb_positions)]
 
-    def _cut(self, k: int, size: int) -> int:
+    def _cut(self, k: int, size: int, nb_batches: int) -> int:
         """Where batch `k` begins in a part of `size` places; the last batch takes all that is left.
 
         At least one place is kept for the last batch, which makes the (``batch_size - 1``, 1) tail.
         """
-        return size if k == self.nb_batches else min(k * self.batch_size, size - 1)
+        return size if k == nb_batches else min(k * self.batch_size, size - 1)
 
 
 @dataclass(frozen=True)

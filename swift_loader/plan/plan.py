@@ -60,8 +60,7 @@ class Plan:
     ------
     ConfigError
         An option can't work, or there are fewer samples than consumers and ``tail="balanced"``.
-        Spans that have fewer positions than there are consumers are padded instead, so that
-        nothing is lost and steps stay equal: `nb_padded` tells.
+        Of spans that have fewer positions than there are consumers, some consumers get nothing.
     """
 
     nb_samples: int
@@ -126,10 +125,13 @@ class Plan:
         return self.partition.nb_dropped
 
     def nb_batches(self, consumer: int) -> int:
-        """Batches of a consumer in one epoch; the same for all. IndexError if there is no such."""
+        """Batches of a consumer in one epoch; IndexError if there is no such consumer.
+
+        The same for all, but for ``tail="balanced"`` where there are not places enough.
+        """
         if not 0 <= consumer < self.nb_consumer:
             raise IndexError(f"consumer {consumer} is not in [0, {self.nb_consumer})")
-        return self.partition.nb_batches
+        return self.partition.nb_batches(consumer)
 
     def batch(self, epoch: int, consumer: int, k: int) -> NDArray[np.int64]:
         """Sample indices of batch `k`: a new int64 array, of shape ``(samples in the batch,)``.

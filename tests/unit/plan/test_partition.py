@@ -31,18 +31,18 @@ def places(partition: Partition, consumer: int, first: int, last: int) -> list[i
 
 
 def batches(partition: Partition, consumer: int) -> list[list[int]]:
-    return [places(partition, consumer, k, k + 1) for k in range(partition.nb_batches)]
+    return [places(partition, consumer, k, k + 1) for k in range(partition.nb_batches(consumer))]
 
 
 @given(PARTITIONS)
 def test_balanced_deals_out_every_place_once(partition: Partition) -> None:
     parts = [list(chain(*batches(partition, c))) for c in range(partition.nb_consumer)]
     dealt = sorted(chain(*parts))
-    if partition.rule == "balanced":
+    if partition.tail == "balanced":
         assert dealt == list(range(partition.nb_positions))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
         assert partition.nb_padded == partition.nb_dropped == 0
-    elif partition.rule == "drop":
+    elif partition.tail == "drop":
         assert len(set(dealt)) == len(dealt) == partition.nb_positions - partition.nb_dropped
         assert partition.nb_dropped < partition.nb_consumer * (partition.batch_size + 1)
     else:
@@ -58,11 +58,8 @@ def test_every_batch_has_samples_and_only_the_last_two_are_not_full(partition: P
         sizes = [len(batch) for batch in batches(partition, consumer)]
         full = partition.batch_size
         assert all(size >= 1 for size in sizes)
-        if partition.rule == "drop":
+        if partition.tail == "drop":
             assert all(size == full for size in sizes)
-        elif partition.batch_size == 1:
-            assert all(size == 1 for size in sizes[:-1])
-            assert all(size <= 2 for size in sizes)
         else:
             assert all(size == full for size in sizes[:-2])
             assert sizes[-2:-1] in ([], [full]) or sizes[-2:] == [full - 1, 1]
@@ -74,8 +71,8 @@ def test_several_batches_at_once_are_the_batches_one_by_one(
     partition: Partition, data: st.DataObject
 ) -> None:
     consumer = data.draw(st.integers(0, partition.nb_consumer - 1))
-    first = data.draw(st.integers(0, partition.nb_batches))
-    last = data.draw(st.integers(first, partition.nb_batches))
+    first = data.draw(st.integers(0, partition.nb_batches(consumer)))
+    last = data.draw(st.integers(first, partition.nb_batches(consumer)))
     assert places(partition, consumer, first, last) == list(
         chain(*batches(partition, consumer)[first:last])
     )
@@ -83,19 +80,44 @@ def test_several_batches_at_once_are_the_batches_one_by_one(
 
 @given(HUGE)
 def test_huge_parts_touch_without_overlap(partition: Partition) -> None:
-    nb_batches = partition.nb_batches
-    assert nb_batches > 0 or partition.tail == "drop"
-    dealt = sum(
-        stop - start
+    assert partition.nb_batches(0) > 0 or partition.tail == "drop"
+    parts = [
+        partition.segments(consumer, 0, partition.nb_batches(consumer))
         for consumer in range(partition.nb_consumer)
-        for start, stop in partition.segments(consumer, 0, nb_batches)
-    )
+    ]
+    dealt = sum(stop - start for part in parts for start, stop in part)
     assert dealt == partition.nb_positions + partition.nb_padded - partition.nb_dropped
     if partition.tail == "balanced":
-        ends = [partition.segments(c, 0, nb_batches)[0] for c in range(partition.nb_consumer)]
-        assert ends[0][0] == 0
-        assert ends[-1][1] == partition.nb_positions
-        assert all(left[1] == right[0] for left, right in pairwise(ends))
+        assert parts[0][0][0] == 0
+        assert parts[-1][0][1] == partition.nb_positions
+        assert all(left[0][1] == right[0][0] for left, right in pairwise(parts))
+
+
+def test_balanced_is_as_even_as_it_can_be_in_all_small_cases() -> None:
+    for nb_consumer in range(1, 6):
+        for batch_size in range(1, 7):
+            for n in range(3 * nb_consumer * batch_size + 2):
+                partition = Partition(n, nb_consumer, batch_size, "balanced")
+                dealt = [[len(b) for b in batches(partition, c)] for c in range(nb_consumer)]
+                steps = -(-n // (nb_consumer * batch_size))
+                assert sorted(
+                    chain(*(chain(*batches(partition, c)) for c in range(nb_consumer)))
+                ) == [*range(n)]
+                assert all(1 <= size <= batch_size for sizes in dealt for size in sizes)
+                counts = [len(sizes) for sizes in dealt]
+                assert max(counts) == counts[0] == steps  # no consumer makes a step too many
+                if n >= steps * nb_consumer:  # a sample for each in each step
+                    assert set(counts) == {steps}
+                else:  # nobody can make them equal
+                    assert batch_size == 1 or n < nb_consumer
+                    assert sum(counts) == n
+                # Before the last step a place is missing only for a last batch that had none.
+                missing = sum(batch_size - size for sizes in dealt for size in sizes[:-1])
+                of_last = n - (steps - 1) * nb_consumer * batch_size
+                lacking = max(0, nb_consumer - of_last) if set(counts) == {steps} else 0
+                assert missing == (lacking if steps > 1 else 0)
+                for step in zip(*dealt, strict=False):
+                    assert max(step) - min(step) <= 1
 
 
 def test_the_shorter_part_splits_its_last_full_batch() -> None:
@@ -105,10 +127,15 @@ def test_the_shorter_part_splits_its_last_full_batch() -> None:
     assert [len(batch) for batch in batches(partition, 1)] == [25, 24, 1]
 
 
-def test_batches_of_one_take_a_second_sample_at_the_end() -> None:
+def test_batches_of_one_stay_so_and_a_consumer_ends_a_step_earlier() -> None:
     partition = Partition(5, 2, 1, "balanced")
-    assert batches(partition, 0) == [[0], [1, 2]]
+    assert batches(partition, 0) == [[0], [1], [2]]
     assert batches(partition, 1) == [[3], [4]]
+
+
+def test_fewer_places_than_consumers_come_once() -> None:
+    partition = Partition(1, 3, 4, "balanced")
+    assert [batches(partition, c) for c in range(3)] == [[[0]], [], []]
 
 
 def test_padding_wraps_round_even_with_fewer_places_than_consumers() -> None:

@@ -159,18 +159,21 @@ class Books:
                 self._on_made(worker, event, actions)
             else:
                 self._on_event(worker, name, event, now_s, actions)
-        self._dismiss(worker, actions)
+        if self.roster.scaling is not None:
+            self._dismiss(worker, actions)
         self._assign(actions)
         return actions
 
     def _on_made(self, worker: int, item: Item, actions: list[Action]) -> None:
         made = item.made
         assert made is not None
-        busy_s = sum(made.times)
+        times = made.times
+        busy_s = times.fetch_s + times.collate_s + times.encode_s
         number = self._dispatch.answered(worker, made.ticket, busy_s, made.parcel.nbytes)
         if self.roster.scaling is not None:
             self.roster.scaling.made(busy_s)
-        self._early[worker] += item.early
+        if item.early:
+            self._early[worker] += 1
         if number is None:
             self._drop(item, actions)
             return
@@ -361,7 +364,7 @@ class Books:
         except Exception as error:  # noqa: BLE001 - a sampler of the user's; the loop gets it
             self._halt(error, actions)
             return
-        for worker, ticket, number in given:
+        for worker, ticket, number in given:  # few; most often none
             actions.append(Send(worker, ticket, number, numbers.details(number)))
         if numbers.passed_over or numbers.ends:
             for number in numbers.passed_over:

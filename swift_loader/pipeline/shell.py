@@ -85,7 +85,8 @@ class Pipeline:
         self._halted_by = ""
         self._closed = False
         self._ended = False  # no batch will come any more: `_raise_why` says why
-        self._reading = False  # a training thread waits for messages; others wait for it
+        self._reading = False  # a training thread waits for messages
+        self._nb_waiting = 0  # others, which wait for it
         self._look_at_s = 0.0
         self._pid = os.getpid()
         self._waiter: Waiter | None = None
@@ -195,15 +196,25 @@ class Pipeline:
                 now_s = time.monotonic()
                 deadline_s = deadline_s or now_s + limit_s
                 left_s = deadline_s - now_s
-                if left_s > 0 and (self._waiter is None or self._reading):
-                    self._arrived.wait(min(left_s, threading.TIMEOUT_MAX))
+                if left_s > 0 and not self._may_read(left_s):
                     continue
-                self._reading = left_s > 0
             if left_s > 0:
                 self._read(left_s)
             else:
                 self._time_out(limit_s)
                 deadline_s = None
+
+    def _may_read(self, wait_s: float) -> bool:
+        """Under the lock: whether it is for this thread to read. Else something has come by now."""
+        self._nb_waiting += 1  # before the look at `_reading`: `_read` does it the other way round
+        try:
+            if self._waiter is None or self._reading:
+                self._arrived.wait(min(wait_s, threading.TIMEOUT_MAX))
+                return False
+            self._reading = True
+            return True
+        finally:
+            self._nb_waiting -= 1
 
     def _look(self) -> None:
         """Read what has come, if nobody else does."""
@@ -221,9 +232,10 @@ class Pipeline:
                 self._handle(link, events)
         finally:
             self._look_at_s = time.monotonic() + _LOOK_S
-            with self._lock:
-                self._reading = False
-                self._arrived.notify_all()  # another thread may have to read
+            self._reading = False
+            if self._nb_waiting:  # another thread may have to read
+                with self._lock:
+                    self._arrived.notify_all()
 
     # ---- events, by whoever reads them
 

@@ -120,7 +120,10 @@ class Books:
         self._options = options
         self.roster = Roster(workers, awaited, auto=options.auto_workers)
         self._dispatch = Dispatch(
-            options.data_queue_size, options.message_queue_size, grows=options.queue_grows
+            options.data_queue_size,
+            options.message_queue_size,
+            grows=options.queue_grows,
+            in_order=options.in_order,
         )
         self._delivery: Delivery[Item] = Delivery(options.in_order)
         self._supervisor = Supervisor(options.max_worker_restarts, options.max_bad_samples)
@@ -199,9 +202,10 @@ class Books:
                     if event.state:
                         self.shard_ends.setdefault(number.epoch, {})[worker] = event.state
                     self._numbers.shard_over(number)
-                    self._numbers.consumed(number)
-                    self._delivery.skip(number)
                     self._dispatch.consumed()
+                    for over in (number, *self._dispatch.shard_over(number)):
+                        self._numbers.consumed(over)
+                        self._delivery.skip(over)
             case Running(pid=pid):
                 actions.append(Tell("started", worker, pid=pid))
             case Up():
@@ -295,7 +299,7 @@ class Books:
         if numbers is not None and numbers.begin(part):
             parts = [part, *numbers.ahead()]
             known = self._dispatch.waiting().union(*self._dispatch.given().values())
-            known |= self._delivery.ready()
+            known |= self._delivery.ready() | self._dispatch.parked()
             keep = {number for number in known if any(number in p for p in parts)}
         else:
             numbers = self._numbers = Numbers(part, order)

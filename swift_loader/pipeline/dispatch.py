@@ -9,7 +9,9 @@ to be given out again; so the order of delivery never depends on who made what. 
 may hold is `swift_loader.pipeline.load`'s.
 
 With shards, a number can be made by one worker only: it is parked until that worker has room, and
-does not hold up those of others.
+does not hold up those of others. In order, a parked number holds a credit, as everything after it
+waits for it. Out of order nothing waits for it, so it holds none: a slow shard does not stop the
+others before `_MOST_PARKED` of its numbers lie there.
 
 A suspect is a number at which a worker died, or may have died. It is made alone, by a worker that
 holds nothing else, so that the next death is beyond doubt.
@@ -29,6 +31,7 @@ __all__ = ["Assignment", "Dispatch"]
 
 _QUEUE_BYTES = 32 << 20
 _LONGEST_QUEUE = 40
+_MOST_PARKED = 1 << 16
 
 
 class Assignment(NamedTuple):
@@ -43,10 +46,16 @@ class Dispatch:
     """Which numbers wait, and which are with a worker. See the module's text."""
 
     def __init__(
-        self, data_queue_size: int, message_queue_size: int, *, grows: bool = False
+        self,
+        data_queue_size: int,
+        message_queue_size: int,
+        *,
+        grows: bool = False,
+        in_order: bool = True,
     ) -> None:
         self.credits = data_queue_size
         self._grows = grows
+        self._in_order = in_order
         self._most = message_queue_size
         self._worth_sending = max(1, data_queue_size // 2)
         self._loads: dict[int, Load[Number]] = {}  # by worker
@@ -56,6 +65,8 @@ class Dispatch:
         self._source: Iterator[Number] = iter(())
         self._nb_shards = 0
         self._parked: dict[int, list[Number]] = {}  # heaps, by worker
+        self._drawn_epoch = -1
+        self._dry: dict[int, int] = {}  # by worker, the epoch in which its shard has ended
         self._suspects: set[Number] = set()
         self.unconsumed = 0  # given out (or given back), wanted, and not consumed
 
@@ -106,12 +117,20 @@ class Dispatch:
         those given out before, `keep` are still wanted and the rest are not. Returns the tickets
         that became stale, by worker, so that workers can be told.
         """
+        if source is not self._source:
+            self._drawn_epoch = -1
+            self._dry.clear()
         self._source = source
         self._nb_shards = nb_shards
-        parked = [number for heap in self._parked.values() for number in heap]
+        parked = [number for heap in self._parked.values() for number in heap if number in keep]
         self._parked.clear()
         self._suspects &= keep
-        self._waiting = [number for number in self._waiting + parked if number in keep]
+        self._waiting = [number for number in self._waiting if number in keep]
+        if self._in_order:
+            self._waiting += parked
+        else:
+            for number in parked:
+                self._park(number)
         heapq.heapify(self._waiting)
         stale: dict[int, list[int]] = {}
         for worker, load in self._loads.items():
@@ -119,7 +138,7 @@ class Dispatch:
                 if ticket not in self._stale and number not in keep:
                     stale.setdefault(worker, []).append(ticket)
         self._stale.update(*stale.values())
-        self.unconsumed = len(keep)
+        self.unconsumed = len(keep) - len(self.parked())
         return stale
 
     def given(self) -> dict[int, set[Number]]:
@@ -131,8 +150,23 @@ class Dispatch:
         }
 
     def waiting(self) -> set[Number]:
-        """Numbers that were given out or drawn, and wait for a worker."""
-        return set(self._waiting).union(*self._parked.values())
+        """Numbers that hold a credit, and wait for a worker."""
+        return set(self._waiting).union(*self._parked.values()) - self.parked()
+
+    def parked(self) -> set[Number]:
+        """Numbers that were drawn, and hold no credit."""
+        return set() if self._in_order else set().union(*self._parked.values())
+
+    def shard_over(self, number: Number) -> list[Number]:
+        """There is no such batch, nor any after it in its shard. Returns those that were parked."""
+        worker = number.k % self._nb_shards
+        self._dry[worker] = max(number.epoch, self._dry.get(worker, -1))
+        if self._in_order:
+            return []  # its worker will say so of each
+        heap = self._parked.pop(worker, [])
+        for later in [later for later in heap if later.epoch != number.epoch]:
+            self._park(later)
+        return [over for over in heap if over.epoch == number.epoch]
 
     def holders(self, number: Number | None) -> list[int]:
         """The workers that are to make `number`; for None, all that are to make anything."""
@@ -185,11 +219,12 @@ class Dispatch:
         free = self.credits - self.unconsumed
         if not self._waiting and free < self._worth_sending and not self._somebody_is_short():
             return given
-        if self._parked:
-            self._unpark(given)
+        if self._nb_shards:
+            self._assign_shards(given)
+            return given
         while self._waiting or self.unconsumed < self.credits:
-            load = None if self._nb_shards else least_loaded(self._loads.values())
-            if not self._nb_shards and (load is None or not self._may_take(load)):
+            load = least_loaded(self._loads.values())
+            if load is None or not self._may_take(load):
                 break
             if self._waiting:
                 number = heapq.heappop(self._waiting)
@@ -199,12 +234,6 @@ class Dispatch:
                     break
                 number = fresh
                 self.unconsumed += 1
-            if load is None:
-                worker = number.k % self._nb_shards
-                load = self._loads.get(worker)
-                if load is None or not load.has_room:
-                    heapq.heappush(self._parked.setdefault(worker, []), number)
-                    continue
             given.append(self._give(load, number))
         return given
 
@@ -221,11 +250,52 @@ class Dispatch:
             return True
         return not load.held
 
-    def _unpark(self, given: list[Assignment]) -> None:
+    def _assign_shards(self, given: list[Assignment]) -> None:
+        costs = 0 if self._in_order else 1  # a credit, to leave the parked ones
+        waiting, self._waiting = sorted(self._waiting), []
+        for number in waiting:
+            load = self._with_room(number.k % self._nb_shards)
+            if load is None:
+                self._waiting.append(number)  # sorted as it is, a heap
+            else:
+                given.append(self._give(load, number))
         for worker, heap in self._parked.items():
-            load = self._loads.get(worker)
-            while heap and load is not None and load.has_room:
+            while heap and self.unconsumed + costs <= self.credits:
+                load = self._with_room(worker)
+                if load is None:
+                    break
+                self.unconsumed += costs
                 given.append(self._give(load, heapq.heappop(heap)))
+        while self.unconsumed < self.credits and (self._in_order or self._somebody_could_take()):
+            fresh = next(self._source, None)
+            if fresh is None:
+                break
+            self._drawn_epoch = fresh.epoch
+            worker = fresh.k % self._nb_shards
+            load = None if self._parked.get(worker) else self._with_room(worker)
+            if load is not None or self._in_order:
+                self.unconsumed += 1
+            if load is None:
+                self._park(fresh)
+            else:
+                given.append(self._give(load, fresh))
+
+    def _with_room(self, worker: int) -> Load[Number] | None:
+        load = self._loads.get(worker)
+        return load if load is not None and load.has_room else None
+
+    def _park(self, number: Number) -> None:
+        heapq.heappush(self._parked.setdefault(number.k % self._nb_shards, []), number)
+
+    def _somebody_could_take(self) -> bool:
+        """Whether a number that is still to be drawn may go to a worker at once."""
+        if any(len(heap) >= _MOST_PARKED for heap in self._parked.values()):
+            return False
+        shards = range(self._nb_shards)
+        live = [worker for worker in shards if self._dry.get(worker, -1) < self._drawn_epoch]
+        return not live or any(
+            self._with_room(worker) is not None and not self._parked.get(worker) for worker in live
+        )
 
     def _somebody_is_short(self) -> bool:
         for load in self._loads.values():  # noqa: SIM110 - twice as fast as `any`, for each batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -81,6 +82,7 @@ class EpochIterator(Iterator[Any]):
         self._equal_steps = equal_steps
         self._held: _Ready | None = None  # the others were told of it
         self._fault: Exception | None = None  # instead of the next batch
+        self._lock = threading.RLock()  # two threads may iterate: each batch comes once
         self._owner = owner
 
     @property
@@ -92,19 +94,19 @@ class EpochIterator(Iterator[Any]):
         return self._standing.taken.part.size
 
     def __next__(self) -> Any:
+        with self._lock:
+            return self._take()
+
+    def _take(self) -> Any:
         standing = self._standing
-        if not standing.alive:
-            if standing.ended:
-                raise StopIteration
-            raise ClosedError(
-                "another iteration of the same loader has begun, or a state was loaded: that ends "
-                "the one before, other than with torch's DataLoader. Build a second loader to "
-                "iterate twice at once"
-            )
+        if standing.ended:
+            raise StopIteration
+        self._check_alive()
         began_s = time.perf_counter()
         depth = self._depth
         found = self._next() if self._equal_steps is None else self._agreed(self._equal_steps)
         if found is None:
+            self._check_alive()  # it may have been left in the meantime, by another thread
             self._end(began_s)
         number, item, batch, to_device_s = found
         standing.taken.add(number.k)
@@ -118,6 +120,14 @@ class EpochIterator(Iterator[Any]):
         if self._equal_steps is not None and self._next_is_ready:
             self._offer(self._equal_steps)
         return batch
+
+    def _check_alive(self) -> None:
+        if self._standing.overtaken:
+            raise ClosedError(
+                "another iteration of the same loader has begun, or a state was loaded: that ends "
+                "the one before, other than with torch's DataLoader. Build a second loader to "
+                "iterate twice at once"
+            )
 
     @property
     def _depth(self) -> int:

@@ -53,6 +53,10 @@ class OrderedSlots:
         slot = self._slot_of[ticket] = self._slots.take()
         return slot
 
+    def owes(self, ticket: int) -> bool:
+        """Whether the order has no answer yet."""
+        return ticket in self._slot_of
+
     def event(self, answer: Answer, channel: Channel) -> MadeBatch | NotMade | NoMore:
         """What `answer`, which came by `channel`, means to the pipeline."""
         slot = self._slot_of.pop(answer.ticket)

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from swift_loader.errors import WorkerError
 from swift_loader.order.order import Order
@@ -59,9 +59,9 @@ from swift_loader.pipeline.link import (
 )
 from swift_loader.pipeline.numbers import Numbers
 from swift_loader.pipeline.roster import Roster, WorkerState
-from swift_loader.pipeline.supervision import Supervisor, describe_number
+from swift_loader.pipeline.supervision import Supervisor, Verdict, describe_number
 from swift_loader.plan import Plan
-from swift_loader.worker.faults import revive
+from swift_loader.worker.faults import describe_indices, revive
 
 __all__ = ["AFTER", "Books", "End", "NumberState", "PipelineOptions"]
 
@@ -250,7 +250,11 @@ class Books:
             return
         if gone.replace == "counted":
             number = None if gone.ticket is None else held.get(gone.ticket)
-            self._halt(self._supervisor.died(gone, number, self._samples(number)), actions)
+            verdict = self._supervisor.died(gone, number, self._contents(number))
+            if isinstance(verdict, Exception):
+                self._halt(verdict, actions)
+            elif number is not None and verdict is Verdict.ALONE:
+                self._dispatch.suspect(number)
         if was is _W.LEAVING or self._over:
             self.roster.become(worker, _W.OFF)
             return
@@ -261,19 +265,25 @@ class Books:
         number = None
         if crashed.ticket is not None:
             number = self._dispatch.answered(worker, crashed.ticket)
-        error = self._supervisor.died(crashed, number, self._samples(number))
-        if error is not None:
-            self._halt(error, actions)
+        verdict = self._supervisor.died(crashed, number, self._contents(number))
+        if isinstance(verdict, Exception):
+            self._halt(verdict, actions)
             return
         story = f"{crashed.story}; it is replaced, its batch is made again"
         actions.append(Tell("restarted", worker, story))
         if number is not None:
             self._dispatch.give_back(number)
 
-    def _samples(self, number: Number | None) -> list[Any]:
+    def _contents(self, number: Number | None) -> str:
+        """``of samples [3, 7]``, or where in a stream it is."""
         if number is None or self._numbers is None:
-            return []
-        return self._numbers.order.samples(number, self._numbers.details(number))
+            return ""
+        order = self._numbers.order
+        if order.nb_shards:
+            before, worker = divmod(number.k, order.nb_shards)
+            return f"from the shard of worker {worker}, after {before} batches of that"
+        samples = order.samples(number, self._numbers.details(number))
+        return f"of {describe_indices(samples)}" if samples else ""
 
     # ---- what the training loop does
 

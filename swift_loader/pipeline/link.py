@@ -112,6 +112,7 @@ class Gone:
     from then on, so that the next end can be told.
     `replace`: a link to be launched in its place counts as a restart; or does not, because the
     worker itself may be well (a connection was lost); or there is no use in another one.
+    `outside`: it was killed by SIGKILL, which another process or the kernel sends.
     """
 
     story: str
@@ -119,6 +120,7 @@ class Gone:
     sample: int | None = None
     replace: Literal["counted", "uncounted", "never"] = "counted"
     suspects: frozenset[int] = frozenset()
+    outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

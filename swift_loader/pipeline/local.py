@@ -49,6 +49,7 @@ __all__ = ["LocalLink"]
 _INLINE_INDICES_BYTES = 1 << 14  # longer ones travel in memory of their own: sockets are small
 _STACK_WAIT_S = 1.0
 _STACK_QUIET_S = 0.05
+_END_GRACE_S = 1.0
 _SIGNALS = {int(number): number.name for number in signal.Signals}
 
 
@@ -134,11 +135,25 @@ class LocalLink:
             frames = channel.receive(wait=False)
         except ChannelClosedError:
             self._channel_open = False  # the sentinel will say how it ended
+            self._end_if_it_lives()
             return
         for kind, payload in frames:
             events.append(self._event(unpack(kind, payload)))
         if frames:
             channel.flush()
+
+    def _end_if_it_lives(self) -> None:
+        """A worker whose end of the channel is closed owes what it can't answer any more."""
+        pid = self._process.pid
+        if pid is None or _is_ending(pid):
+            return
+        poll = select.poll()
+        poll.register(self._process.sentinel, select.POLLIN)
+        if not poll.poll(_END_GRACE_S * 1000):  # it is not at its end with an exception either
+            self.kill(
+                "closed its connection to the training process and went on, as a data set makes it "
+                "that closes descriptors which it did not open; so it was ended"
+            )
 
     def _event(self, message: Message) -> Event:
         if isinstance(message, Answer):
@@ -176,13 +191,15 @@ class LocalLink:
 
     def _gone(self, exited: Exited) -> Gone:
         ticket, sample, stage = self._process.progress.read()
-        how = self._killed_why or _how_it_ended(exited, self._nb_killed_before)
+        killed = bool(self._killed_why) and exited.status == -signal.SIGKILL
+        how = self._killed_why if killed else _how_it_ended(exited, self._nb_killed_before)
         story = f"{self.name} (pid {self._process.pid}) {how}"
         if exited.stderr_tail.strip():
             story += f"\nThe last that it wrote to stderr:\n{exited.stderr_tail.rstrip()}"
-        if stage == "idle":
-            return Gone(story, None)
-        return Gone(story, ticket, sample if sample >= 0 else None)
+        outside = exited.status == -signal.SIGKILL and not killed
+        if stage == "idle" and not self._slots.owes(ticket):  # else it could not send it
+            return Gone(story, None, outside=outside)
+        return Gone(story, ticket, sample if sample >= 0 else None, outside=outside)
 
     # ---- supervision
 
@@ -238,6 +255,14 @@ class LocalLink:
                 if any(isinstance(unpack(*frame), Exited) for frame in frames):
                     break
         self._process.close()
+
+
+def _is_ending(pid: int) -> bool:
+    """Whether the process is past its own code: the kernel frees memory before descriptors."""
+    try:
+        return psutil.Process(pid).memory_info().rss == 0
+    except psutil.Error:
+        return True
 
 
 def _how_it_ended(exited: Exited, nb_killed_before: int) -> str:

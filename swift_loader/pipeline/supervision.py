@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Literal
 
 from swift_loader.errors import TooManyBadSamplesError, WorkerDiedError, WorkerTimeoutError
 from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Crashed, Gone
-from swift_loader.worker.faults import describe_indices
 
 __all__ = ["DEATHS_OF_ONE", "Deaths", "Supervisor", "Verdict", "describe_number"]
 
@@ -21,6 +20,7 @@ class Verdict(Enum):
     """What follows from a worker's death."""
 
     REPLACE = "another worker takes its place and makes again what it held"
+    ALONE = "so it does, and makes this piece of work while it holds no other"
     SAME_AGAIN = "the same piece of work has ended too many workers"
     TOO_MANY = "too many workers have died in this epoch"
 
@@ -28,7 +28,9 @@ class Verdict(Enum):
 class Deaths:
     """The rule of deaths: how often a worker is replaced, and how often a piece of work is tried.
 
-    The bound on restarts is per epoch: a run of weeks may meet a rare crash every day.
+    A piece of work that has ended `DEATHS_OF_ONE` workers is not tried again, but where the latest
+    was killed from outside: then it is tried once more, alone. The bound on restarts is per epoch:
+    a run of weeks may meet a rare crash every day.
     """
 
     def __init__(self, max_restarts: int) -> None:
@@ -39,14 +41,24 @@ class Deaths:
     def epoch_begins(self) -> None:
         self._restarts = 0
 
-    def died(self, work: Hashable | None) -> Verdict:
-        """A worker died while it was at `work` (None: at nothing, or nobody knows)."""
+    def died(self, work: Hashable | None, *, outside: bool = False) -> Verdict:
+        """A worker died while it was at `work` (None: at nothing, or nobody knows).
+
+        `outside`: it was killed by another process or by the kernel.
+        """
+        verdict = Verdict.REPLACE
         if work is not None:
             self._of[work] += 1
-            if self._of[work] >= DEATHS_OF_ONE:
+            if self._of[work] > DEATHS_OF_ONE or (self._of[work] == DEATHS_OF_ONE and not outside):
                 return Verdict.SAME_AGAIN
+            if self._of[work] == DEATHS_OF_ONE:
+                verdict = Verdict.ALONE
         self._restarts += 1
-        return Verdict.TOO_MANY if self._restarts > self._max_restarts else Verdict.REPLACE
+        return Verdict.TOO_MANY if self._restarts > self._max_restarts else verdict
+
+    def of(self, work: Hashable) -> int:
+        """Workers that have died at `work`."""
+        return self._of[work]
 
 
 class Supervisor:
@@ -64,22 +76,24 @@ class Supervisor:
         self._bad = 0
 
     def died(
-        self, gone: Gone | Crashed, number: Number | None, samples: Sequence[Any]
-    ) -> Exception | None:
-        """A worker died while it made `number`. Returns the error if it was not to be replaced."""
-        verdict = self._deaths.died(number)
-        if verdict is Verdict.REPLACE:
-            return None
-        at = f"\nIt was making {describe_number(number)}" if number else ""
-        if samples:
-            at += f" of {describe_indices(samples)}"
+        self, gone: Gone | Crashed, number: Number | None, contents: str
+    ) -> Exception | Literal[Verdict.REPLACE, Verdict.ALONE]:
+        """A worker died while it made `number`, a batch of `contents`.
+
+        Returns the error if it is not to be replaced.
+        """
+        outside = isinstance(gone, Gone) and gone.outside
+        verdict = self._deaths.died(number, outside=outside)
+        if verdict is Verdict.REPLACE or verdict is Verdict.ALONE:
+            return verdict
+        at = f"\nIt was making {describe_number(number)} {contents}".rstrip() if number else ""
         if gone.sample is not None:
             at += f"; the last sample that it began is {gone.sample}"
         if verdict is Verdict.SAME_AGAIN:
             return WorkerDiedError(
-                f"{gone.story}{at}\nThe same batch has ended {DEATHS_OF_ONE} workers, so it is not "
-                "tried again: look at these samples, or run the dataset over them in a plain "
-                "process"
+                f"{gone.story}{at}\nThe same batch has ended {self._deaths.of(number)} workers, so "
+                "it is not tried again: look at these samples, or run the dataset over them in a "
+                "plain process"
             )
         return WorkerDiedError(
             f"{gone.story}{at}\nmax_worker_restarts={self._max_restarts} in one epoch are used up; "

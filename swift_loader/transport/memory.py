@@ -6,6 +6,7 @@ nothing is left behind whatever is killed: the kernel frees the pages with the l
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import secrets
@@ -77,10 +78,34 @@ def map_private(fd: int, nbytes: int) -> Mapping:
 
 
 def _map(fd: int, nbytes: int, flags: int) -> Mapping:
+    """The mapping holds no descriptor: a loader may have hundreds, and a process may open few."""
     prot = mmap.PROT_READ | mmap.PROT_WRITE
-    if sys.version_info >= (3, 13):  # before, a mapping holds a descriptor of its own
+    if sys.version_info >= (3, 13):
         return Mapping(fd, nbytes, flags=flags, prot=prot, trackfd=False)
-    return Mapping(fd, nbytes, flags=flags, prot=prot)
+    if os.fstat(fd).st_size < nbytes:
+        raise ValueError("a mapping can't be longer than its region")
+    # Before, `mmap` keeps a copy of the descriptor. So it gets a place, and `fd` is mapped there.
+    place = Mapping(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=prot)
+    start = ctypes.c_char.from_buffer(place)
+    address = ctypes.addressof(start)
+    del start  # or the place could not be closed
+    if _libc.mmap(address, nbytes, prot, flags | _MAP_FIXED, fd, 0) != address:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return place
+
+
+_MAP_FIXED = 0x10  # on Linux and macOS
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+)
 
 
 if sys.platform == "linux":

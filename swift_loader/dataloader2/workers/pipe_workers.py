@@ -30,7 +30,7 @@ from swift_loader.dataloader2.workers.link import PipeLink
 from swift_loader.dataloader2.workers.wire import Begin
 from swift_loader.errors import ClosedError, WorkerDiedError
 from swift_loader.pipeline.link import Event, Gone, Refused, Running, Up
-from swift_loader.pipeline.supervision import DEATHS_OF_ONE, Deaths, Verdict
+from swift_loader.pipeline.supervision import Deaths, Verdict
 from swift_loader.transport.memory import filled_region
 from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker.faults import revive
@@ -214,11 +214,12 @@ class PipeWorkers:
                 "so the epoch can't go on"
             )
         at_work = gone.ticket is not None  # an idle one did not die of the next item
-        verdict = self._deaths.died((self._epoch, number, received) if at_work else None)
+        work = (self._epoch, number, received)
+        verdict = self._deaths.died(work if at_work else None, outside=gone.outside)
         if verdict is Verdict.SAME_AGAIN:
             raise WorkerDiedError(
-                f"{at}\nThe same item has ended {DEATHS_OF_ONE} workers, so it is not tried "
-                "again: run the graph over it in this process (num_workers=0)"
+                f"{at}\nThe same item has ended {self._deaths.of(work)} workers, so it is not "
+                "tried again: run the graph over it in this process (num_workers=0)"
             )
         if verdict is Verdict.TOO_MANY:
             raise WorkerDiedError(

@@ -155,6 +155,21 @@ def test_a_batch_that_ends_two_workers_ends_the_run_and_is_named() -> None:
     assert "The same batch has ended 2 workers" in str(made.halted)
 
 
+def test_a_batch_whose_workers_are_killed_from_outside_is_tried_once_more_alone() -> None:
+    made = world()
+    made.links[1].orders.clear()  # worker 1 hangs: worker 0 is the one that gets everything
+    for death in (1, 2, 3):
+        assert made.halted is None
+        ticket = next(t for t, number in made.links[0].orders.items() if number.k == 0)
+        if death == 3:
+            assert len(made.links[0].orders) == 1, "alone"
+        made.say(0, Gone("worker 0 was killed", ticket, outside=True))
+        if death < 3:
+            made.comes_up(0)
+    assert isinstance(made.halted, WorkerDiedError)
+    assert "The same batch has ended 3 workers" in str(made.halted)
+
+
 def test_restarts_are_bounded_in_each_epoch() -> None:
     made = world(max_worker_restarts=2)
     for epoch in (1, 2):

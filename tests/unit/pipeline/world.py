@@ -260,8 +260,9 @@ class World:
     def dies(self, worker: int) -> None:
         link = self.links[worker]
         ticket = next(iter(link.orders), None)
-        # A number that a worker has died at does so no more here: the second time ends the run.
-        if ticket is not None and self.deaths[link.orders[ticket]]:
+        # No number goes so far here that it would end the run.
+        deaths = 0 if ticket is None else self.deaths[link.orders[ticket]]
+        if deaths > 1:
             ticket = None
         suspects: frozenset[int] = frozenset()
         if ticket is not None and len(link.orders) > 1 and self.random.random() < 0.3:
@@ -270,7 +271,9 @@ class World:
             self.deaths[link.orders[ticket]] += 1
         counted = self.random.random() < 0.7
         replace: Literal["counted", "uncounted"] = "counted" if counted else "uncounted"
-        self.say(worker, Gone("gone", ticket, replace=replace, suspects=suspects))
+        outside = deaths == 1 or self.random.random() < 0.5
+        gone = Gone("gone", ticket, replace=replace, suspects=suspects, outside=outside)
+        self.say(worker, gone)
 
     def one_behind_dies(self, worker: int) -> None:
         link = self.links[worker]

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from multiprocessing import context, resource_tracker
+from multiprocessing import context, resource_tracker, util
+from multiprocessing.heap import Arena
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -149,6 +150,8 @@ def reduce(obj: Any, shipment: Shipment) -> Any:
             "multiprocessing.get_context('spawn'), or give start_method='fork'"
         )
     shipment.kept.append(obj)
+    if isinstance(obj, Arena):
+        return open_arena, (obj.size, Handle.of(obj.fd))
     registered = ForkingPickler(io.BytesIO()).dispatch_table.get(type(obj))
     return NotImplemented if registered is None else registered(obj)
 
@@ -184,6 +187,16 @@ def _reduce_storage(storage: torch.UntypedStorage, shipment: Shipment) -> Any:
     if fd < 0:  # a private map of a file
         return NotImplemented
     return rebuild_storage_fd, (torch.UntypedStorage, Handle.of(fd), nbytes)
+
+
+def open_arena(nbytes: int, handle: Handle) -> Arena:
+    """Where values and arrays of `multiprocessing` lie; closed with the last of them."""
+    if handle.pid == os.getpid():
+        return Arena(nbytes, handle.fd)
+    fd = handle.open()
+    arena = Arena(nbytes, fd)
+    util.Finalize(arena, os.close, (fd,))
+    return arena
 
 
 def open_tensor(

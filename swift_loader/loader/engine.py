@@ -157,6 +157,11 @@ class Engine:
         assert self._log is not None
         assert self.meter is not None
         self._log.logger.info("consumer {} started: {}", self.meter.consumer, facts)
+        if config.persistent_workers is False and not config.in_process:
+            self._log.logger.info(
+                "persistent_workers=False: workers stay for all epochs all the same. What is "
+                "changed in the data set between epochs does not reach them; call_dataset() does"
+            )
         if config.benchmark or config.benchmark_file is not None:
             self._benchmark = open_benchmark(
                 self.meter,

@@ -16,7 +16,8 @@ timeout               timeout; torch's 0 (none) becomes our default
 worker_init_fn        worker_init_fn
 generator             its initial seed: seed
 in_order              in_order
-pin_memory            nothing: memory is pinned where `start()` gets a CUDA device
+pin_memory,           the same
+pin_memory_device
 persistent_workers,   nothing: workers stay for all epochs, and are started in a way of our own
 multiprocessing_
 context
@@ -52,6 +53,9 @@ def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
     options: dict[str, Any] = {
         "worker_per_consumer": dataloader.num_workers,
         "worker_init_fn": dataloader.worker_init_fn,
+        "pin_memory": dataloader.pin_memory,
+        "pin_memory_device": dataloader.pin_memory_device,
+        "persistent_workers": None if dataloader.persistent_workers else False,
         "in_order": getattr(dataloader, "in_order", True),  # torch has it since 2.6
         "collate_fn": None if dataloader.collate_fn in _OURS else dataloader.collate_fn,
         **_order(dataloader),

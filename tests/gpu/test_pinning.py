@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from swift_loader import SwiftLoader
 from swift_loader.dataloader2 import DataLoader2, MultiProcessingReadingService
 from swift_loader.dataloader2.iter import IterableWrapper
 from swift_loader.rpcdataloader.pinning import pinned
@@ -29,6 +30,12 @@ def test_pipe_pins_what_it_yields(num_workers: int) -> None:
                 assert row.is_pinned()
                 seen.append(int(row[0]))
             assert sorted(seen) == list(range(40))
+
+
+def test_batches_are_pinned_where_no_device_is_given() -> None:
+    rows = torch.utils.data.TensorDataset(torch.arange(40))
+    with SwiftLoader(rows, batch_size=10, pin_memory=True) as loader:
+        assert all(batch.is_pinned() for (batch,) in loader)
 
 
 def test_nested_values_are_pinned() -> None:

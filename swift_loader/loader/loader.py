@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from swift_loader.batch.fetch import OnError
 from swift_loader.batch.shipping import pack
 from swift_loader.errors import ClosedError, refuse
 from swift_loader.loader.checks import chosen_seed, epoch_number, function, optional
-from swift_loader.loader.copying import packed, rebuilt, shown
+from swift_loader.loader.construction import Construction
+from swift_loader.loader.copying import shown
 from swift_loader.loader.engine import Engine
 from swift_loader.loader.epoch import EpochIterator, Standing
-from swift_loader.loader.from_torch import dataset_and_options
-from swift_loader.loader.given import given_by_name
-from swift_loader.loader.names import by_own_names
 from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import facts_of, order_of, sampling_of, size_of_stream
 from swift_loader.loader.target import Target
@@ -30,7 +26,6 @@ from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_seed
 from swift_loader.order.told import call_as_text, resumed, told, with_call
-from swift_loader.pipeline.elsewhere import RemoteWorkers
 from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.telemetry.stats import LoaderStats
@@ -44,7 +39,7 @@ _LARGE = ("dataset_class", "dataset", "dataset_kwargs")
 FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumers would disagree
 
 
-class SwiftLoader(TorchAttributes):
+class SwiftLoader(Construction, TorchAttributes):
     """Batches of a data set for the GPUs of a run, one consumer a GPU.
 
     Each training process builds a loader with the same arguments, calls
@@ -63,63 +58,6 @@ class SwiftLoader(TorchAttributes):
     Exception
         With `validate`, whatever the data set, the collate function or the codec raise.
     """
-
-    @given_by_name
-    def __init__(
-        self,
-        dataset_class: Callable[..., Any] | Any = None,
-        dataset_kwargs: Mapping[str, Any] | None = None,
-        batch_size: int | None = 1,
-        nb_consumer: int = 1,
-        worker_per_consumer: int | Literal["auto"] = 1,
-        shuffle: bool = False,
-        *,
-        seed: int | None = None,
-        seed_number: int | None = None,
-        seed_numer: int | None = None,
-        data_queue_size: int | None = None,
-        message_queue_size: int = 10,
-        max_buffer_size: int | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        logger: str | os.PathLike[str] | Mapping[str, Any] | None = None,
-        batch_encoder: Callable[[Any], bytes] | None = None,
-        batch_decoder: Callable[[bytes], Any] | None = None,
-        nearby_shuffle: int | None = None,
-        benchmark: bool = True,
-        benchmark_file: str | os.PathLike[str] | None = None,
-        validate: bool = True,
-        multithread: bool = True,
-        max_nb_batch_on_device: int = 1,
-        tail: Literal["balanced", "drop", "pad"] = "balanced",
-        in_order: bool = True,
-        timeout: float | None = 600.0,
-        on_timeout: Literal["raise", "restart"] = "raise",
-        worker_init_fn: Callable[[int], None] | None = None,
-        threads_per_worker: int = 1,
-        on_error: OnError = "raise",
-        max_bad_samples: int | None = None,
-        max_worker_restarts: int = 10,
-        worker_affinity: Sequence[int] | Sequence[Sequence[int]] | None = None,
-        trace_file: str | os.PathLike[str] | None = None,
-        sampler: Iterable[Any] | None = None,
-        batch_sampler: Iterable[Sequence[Any]] | None = None,
-        remote_workers: str | RemoteWorkers | Sequence[str | RemoteWorkers] | None = None,
-        remote_key: str | os.PathLike[str] | Literal[False] | None = None,
-        remote_timeout: float = 30.0,
-        equal_steps: bool = False,
-        prefetch_epochs: int = 1,
-        stream_split: Literal["auto", "workers", "ranks"] = "auto",
-        # Torch's names, with torch's meaning.
-        dataset: Any = None,
-        num_workers: int | None = None,
-        drop_last: bool | None = None,
-        prefetch_factor: int | None = None,
-        generator: torch.Generator | None = None,
-        pin_memory: bool = False,
-        pin_memory_device: str = "",
-        persistent_workers: bool | None = None,
-    ) -> None:
-        """Only a signature: see `given_by_name`, which calls `_set_up`."""
 
     def _set_up(self, given: dict[str, Any]) -> None:
         config = Config.of(given)
@@ -150,41 +88,6 @@ class SwiftLoader(TorchAttributes):
         self._loaded: State | None = None  # not applied yet
         self._applied: State | None = None
         self._standing: Standing | None = None
-
-    @classmethod
-    def from_dataset(cls, dataset: Any, *args: Any, **kwargs: Any) -> SwiftLoader:
-        """A loader of a dataset that is built already; it travels to the workers by pickle.
-
-        The other arguments are those of the class, from `batch_size` on.
-        """
-        if isinstance(dataset, type):
-            refuse(
-                "dataset", dataset, "it is a class: SwiftLoader(...) takes it, with its arguments"
-            )
-        return cls(dataset, None, *args, **kwargs)
-
-    @classmethod
-    def from_dataloader(cls, torch_dataloader: Any, **options: Any) -> SwiftLoader:
-        """A loader with the dataset and the arguments of torch's `DataLoader`: a one-line try.
-
-        The batches are the same, but for the order where it was shuffled: that is this loader's. A
-        sampler that you brought keeps its own. `options` are those of the class and go before what
-        is found; `swift_loader.loader.from_torch` says which argument becomes which.
-
-        Raises `ConfigError` for anything that is no `DataLoader`.
-        """
-        dataset, found = dataset_and_options(torch_dataloader)
-        own = set(by_own_names(options))
-        others = {name: value for name, value in found.items() if name not in own}
-        return cls(dataset, **others, **options)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled or copied, a loader is one with the same arguments that is not started."""
-        recipe = self._engine.recipe()
-        names = {"dataset_class", "dataset_kwargs", *self._given}
-        parts = {name: value for name, value in vars(recipe).items() if name in names}
-        given = {name: value for name, value in self._given.items() if name not in parts}
-        return rebuilt, (type(self), given, packed(parts))
 
     def __repr__(self) -> str:
         state = (

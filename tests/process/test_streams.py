@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torch.utils.data.datapipes.iter import IterableWrapper
 
 from swift_loader import ConfigError, StateError, SwiftLoader
@@ -192,6 +192,62 @@ def test_error_of_the_stream_arrives_with_its_type() -> None:
 def test_length_is_honestly_unknown() -> None:
     with SwiftLoader(Naive, {"n": 8}) as loader, pytest.raises(TypeError, match="stream"):
         len(loader)
+
+
+class Sized(Naive):
+    """Says that it has fewer than it gives, if `said` is."""
+
+    def __init__(self, n: int, said: int) -> None:
+        super().__init__(n)
+        self.said = said
+
+    def __len__(self) -> int:
+        return self.said
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_sized_stream_has_the_length_that_torch_gives_it(drop: bool) -> None:
+    theirs: DataLoader[int] = DataLoader(Sized(10, 10), batch_size=4, drop_last=drop)
+    with SwiftLoader(Sized, {"n": 10, "said": 10}, 4, tail="drop" if drop else "pad") as loader:
+        assert len(loader) == len(theirs) == len(list(loader))
+    with SwiftLoader(Sized, {"n": 10, "said": 3}, 4, tail="drop" if drop else "pad") as loader:
+        assert len(loader) == (0 if drop else 1)
+        with pytest.warns(UserWarning, match="__len__ is too small"):
+            list(loader)
+
+
+class LargeState(Naive):
+    """Its state takes far longer than a batch."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.at = 0
+        self.states = 0
+        self.buffer = bytes(20_000_000)
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.at < self.n:
+            self.at += 1
+            yield self.at - 1, self.states
+        self.at = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        self.states += 1
+        return {"at": self.at, "buffer": self.buffer}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["at"]
+
+
+def test_large_state_goes_with_few_batches_and_resumes_exactly() -> None:
+    with SwiftLoader(LargeState, {"n": 200}, 2) as loader:
+        iterator = iter(loader)
+        got = [next(iterator) for _ in range(50)]
+        state = loader.state_dict()
+        assert int(got[-1][1][-1]) < 10
+    with SwiftLoader(LargeState, {"n": 200}, 2) as loader:
+        loader.load_state_dict(state)
+        assert [i for batch in loader for i in batch[0].tolist()] == list(range(100, 200))
 
 
 @pytest.mark.parametrize("option", [{"shuffle": True}, {"sampler": [0]}])

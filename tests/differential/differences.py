@@ -71,6 +71,11 @@ DIFFERENCES: dict[str, Difference] = {
         "every worker gives every item",
         "every item comes once",
     ),
+    "stream under ranks": Difference(
+        "A stream that splits itself among workers and not by rank, with several ranks",
+        "every rank gives every item",
+        'every item comes once over all ranks; torch\'s way with `stream_split="workers"`',
+    ),
     "random draws": Difference(
         "Random draws in `dataset[i]`",
         "from one generator a worker: they depend on the number of workers",

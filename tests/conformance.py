@@ -193,6 +193,17 @@ class Conformance:
                     if k == epoch % 4:
                         break
 
+    def test_keys_of_a_sampler_reach_the_dataset_as_they_are(self) -> None:
+        batches: list[list[Any]] = [["a", (32, 0)], [2.5, None, 2**70], [], ["bad", 5], [3, 4]]
+        with self.loader(
+            datasets.Asked, {}, batch_sampler=batches, collate_fn=list, on_error="skip"
+        ) as loader:
+            loader.start(0)
+            assert list(loader) == [
+                [(type(key).__name__, key) for key in batch if key != "bad"] for batch in batches
+            ]
+            assert loader.stats().skipped == ("bad",)
+
     def test_batches_of_very_many_samples_come_in_an_order_of_ones_own(self) -> None:
         order = [list(range(59_999, 19_999, -1)), [7], list(range(20_000))]
         with self.loader(

@@ -95,6 +95,15 @@ class Indices(Numbers):
         return indices
 
 
+class Asked:
+    """Tells what it was asked for, by keys of any type; has no length."""
+
+    def __getitem__(self, key: Any) -> tuple[str, Any]:
+        if key == "bad":
+            raise LookupError(key)
+        return type(key).__name__, key
+
+
 class Rows:
     """Samples are what a sequence of rows holds."""
 

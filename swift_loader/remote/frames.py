@@ -242,7 +242,7 @@ def _loose(bundle: Buffer) -> Iterator[Buffer]:
 
 
 def _make(frame: Buffer) -> MakeFrame:
-    if len(frame) < _MAKE.size or (len(frame) - _MAKE.size) % 8:
+    if len(frame) < _MAKE.size:
         raise FrameError(f"an order of {len(frame)} bytes")
     _, ticket, plan_id, epoch, k = _MAKE.unpack_from(frame)
     return MakeFrame(ticket, Number(plan_id, epoch, k), bytes(frame[_MAKE.size :]))

@@ -176,7 +176,9 @@ class Server:
                 items.append(self._dealer.next_for(client.number))
             except StopIteration:
                 return items, True
-            except (Exception, SystemExit) as error:  # noqa: BLE001 it goes to the training loop
+            except (EpochOver, DispatcherGone):
+                raise
+            except BaseException as error:  # noqa: BLE001 it goes to the training loop
                 self._fault = report(error, f"making item {self._nb_made} of the epoch")
                 break
             self._nb_made += 1

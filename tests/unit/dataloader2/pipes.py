@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from asyncio import CancelledError
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ class Numbers(IterDataPipe[int]):
                 raise LookupError("no such item")
             case "exit":
                 os._exit(3)
+            case "cancel":
+                raise CancelledError
             case "sys.exit":
                 raise SystemExit(4)
             case "kill":

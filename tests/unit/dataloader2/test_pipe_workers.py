@@ -286,9 +286,12 @@ class TestErrors:
         with pytest.raises(RuntimeError, match="shut down"):
             iter(loader)
 
-    def test_an_exit_in_a_pipe_is_an_error_here(self) -> None:
-        with pytest.raises(WorkerError, match="SystemExit"):
-            list(load(Numbers(30, 9, "sys.exit").sharding_filter(), 2))
+    @pytest.mark.parametrize(
+        ("how", "name"), [("sys.exit", "SystemExit"), ("cancel", "CancelledError")]
+    )
+    def test_what_would_end_a_worker_is_an_error_here(self, how: str, name: str) -> None:
+        with pytest.raises(WorkerError, match=name):
+            list(load(Numbers(30, 9, how).sharding_filter(), 2))
 
     def test_an_item_that_cant_be_sent_is_an_error_in_its_place(self) -> None:
         iterator = iter(load(Numbers(30).sharding_filter().map(pipes.unsendable), 2))

@@ -76,7 +76,8 @@ class StreamMaker:
                 self._recipe, self._progress, order, slots, read, "reading the stream"
             )
         except MakeError as error:
-            self._epoch = -1  # nobody knows where the stream stands now
+            # The batch counts as read, as with torch: what the stream gives now is the next one's.
+            self._next_batch = max(self._next_batch, order.number.k // self._workers + 1)
             doing = f"{error.fault.doing} ({self._where()})"
             raise MakeError(replace(error.fault, doing=doing)) from None
         except EndOfShard:
@@ -99,6 +100,11 @@ class StreamMaker:
             except BeginAgain:
                 self._begin(number.epoch, plan, order.indices)
                 continue
+            except Exception:
+                if self._next_batch >= wanted:
+                    raise
+                self._next_batch += 1  # the training loop has had this error
+                continue
             if not samples or (plan.tail == "drop" and len(samples) < plan.batch_size):
                 raise EndOfShard
             self._next_batch += 1
@@ -112,8 +118,12 @@ class StreamMaker:
         """Go to the beginning of the shard, or to where a saved state stands."""
         state = json.loads(saved) if saved else None
         self._next_batch = state["batch"] if state else 0
-        self._shard.begin(epoch, plan.batch_seed(epoch, 0, 0), state)
         self._epoch = epoch
+        try:
+            self._shard.begin(epoch, plan.batch_seed(epoch, 0, 0), state)
+        except BaseException:
+            self._shard.ended = True  # after this error nothing comes of the shard in this epoch
+            raise
 
     def _read(self, count: int) -> tuple[list[Any], list[Bad]]:
         shard = self._shard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -162,6 +162,58 @@ def test_a_loop_that_goes_on_after_an_error_gets_the_batches_after_it_as_with_to
         for _ in range(2):
             got = told(loader)
             assert got == [[0, 1], "sample 2 is broken", [4, 5], [6, 7], "sample 8 is broken"]
+
+
+class BreaksOnce(torch.utils.data.IterableDataset[int]):
+    """A generator ends with its error; an iterator may go on, or not even begin."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.at = -1
+
+    def __iter__(self) -> Iterator[int]:
+        if self.kind == "generator":
+            return self.generate()
+        if self.kind == "beginning":
+            raise ValueError("sample 5 is broken")
+        self.at = -1
+        return self
+
+    def generate(self) -> Iterator[int]:
+        yield from range(5)
+        raise ValueError("sample 5 is broken")
+
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at == 5:
+            raise ValueError("sample 5 is broken")
+        if self.at >= 10:
+            raise StopIteration
+        return self.at
+
+
+def told_of_stream(loader: Iterable[Any]) -> list[Any]:
+    iterator, got = iter(loader), []
+    for _ in range(20):
+        try:
+            got.append(next(iterator).tolist())
+        except StopIteration:
+            return got
+        except ValueError:
+            got.append("broken")
+    raise AssertionError(got)
+
+
+@pytest.mark.parametrize("kind", ["generator", "iterator", "beginning"])
+def test_a_stream_goes_on_after_an_error_as_with_torch(kind: str) -> None:
+    dataset = BreaksOnce(kind)
+    with SwiftLoader.from_dataset(dataset, batch_size=2, validate=False) as loader:
+        got = told_of_stream(loader)
+        assert told_of_stream(loader) == got
+    if kind == "beginning":  # torch's worker fails in another way with each further batch
+        assert got == ["broken"]
+    else:
+        assert got == told_of_stream(torch.utils.data.DataLoader(dataset, 2, num_workers=1))
 
 
 def test_a_batch_that_failed_counts_as_taken_in_the_state() -> None:

@@ -319,7 +319,7 @@ class EndpointLink:
         """What the endpoint says of its workers, if it says it soon."""
         with self._lock:
             self._stacks = None
-            # the third of each is for whoever calls `receive`
+            # not the wake-up sockets: they are for the thread that calls `receive`
             open_ = () if self._over else self._connections
             fds = [fd for one in open_ for fd in one.filenos()[:2]]
         self._post(AskStacks())

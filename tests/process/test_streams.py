@@ -216,6 +216,41 @@ def test_sized_stream_has_the_length_that_torch_gives_it(drop: bool) -> None:
             list(loader)
 
 
+class CountsEpochs(WithState):
+    """Numbers its epochs by itself."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.epoch = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.epoch += self.at == 0
+        for i, _ in super().__iter__():
+            yield i + 1000 * self.epoch
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch, **super().state_dict()}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.epoch = state["epoch"]
+        super().load_state_dict(state)
+
+
+def test_resumed_stream_keeps_the_number_of_its_epoch() -> None:
+    with SwiftLoader(CountsEpochs, {"n": 12}, 4, worker_per_consumer=2) as loader:
+        for epoch in (1, 2):
+            assert sorted(items(loader)) == [1000 * epoch + i for i in range(12)]
+        end = json.loads(json.dumps(loader.state_dict()))
+        iterator = iter(loader)
+        first = next(iterator).tolist()
+        middle = loader.state_dict()
+    with SwiftLoader(CountsEpochs, {"n": 12}, 4, worker_per_consumer=2) as loader:
+        for state, before in ((end, []), (middle, first)):
+            loader.load_state_dict(state)
+            assert sorted(before + items(loader)) == [3000 + i for i in range(12)]
+            assert sorted(items(loader)) == [4000 + i for i in range(12)]
+
+
 class LargeState(Naive):
     """Its state takes far longer than a batch."""
 

@@ -5,19 +5,8 @@ calls (`swift_loader.pipeline.shell`) brings the time as an argument and carries
 their order. The parts: `numbers` (what is to be made), `dispatch` and `load` (by whom), `delivery`
 (what is ready), `roster` and `scaling` (who works), `supervision` (who is replaced).
 
-A number has one of these states, and changes as the table says:
-
-| state | means | may become |
-|---|---|---|
-| `NEW` | was not drawn, or nobody wants it (any more) | `WAITING`, `GIVEN`, `DONE` (it is none) |
-| `WAITING` | was drawn, no worker has it | `GIVEN`, `NEW` |
-| `GIVEN` | a worker is to make it | `READY`, `WAITING` (it died), `DONE` (its shard ended), `NEW` |
-| `READY` | its batch, or an error, is here | `DONE`, `NEW` |
-| `DONE` | the training loop had it, or need not wait for it | `NEW` |
-
-It becomes `NEW` where the training loop begins something else and does not want it.
-
-Credits bound what is `WAITING`, `GIVEN` or `READY`.
+The states of a worker stand in `roster`, those of a number in `numbers`. Credits bound what is
+`WAITING`, `GIVEN` or `READY`.
 """
 
 from __future__ import annotations
@@ -26,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal
+from typing import Literal
 
 from swift_loader.errors import WorkerError
 from swift_loader.order.order import Order
@@ -57,15 +46,16 @@ from swift_loader.pipeline.link import (
     Running,
     Up,
 )
-from swift_loader.pipeline.numbers import Numbers
+from swift_loader.pipeline.numbers import Numbers, NumberState
 from swift_loader.pipeline.roster import Roster, WorkerState
 from swift_loader.pipeline.supervision import Supervisor, Verdict, describe_number
 from swift_loader.plan import Plan
 from swift_loader.worker.faults import describe_indices, revive
 
-__all__ = ["AFTER", "Books", "End", "NumberState", "PipelineOptions"]
+__all__ = ["Books", "End", "PipelineOptions"]
 
 _W = WorkerState
+_N = NumberState
 _START_GRACE_S = 60.0  # for a dataset to be built again, when a worker is replaced
 
 
@@ -83,22 +73,6 @@ class PipelineOptions:
     max_worker_restarts: int
     max_bad_samples: int | None
     auto_workers: bool = False
-
-
-class NumberState(Enum):
-    """See the module's text."""
-
-    NEW, WAITING, GIVEN, READY, DONE = range(5)
-
-
-_N = NumberState
-AFTER: Final = {
-    _N.NEW: {_N.WAITING, _N.GIVEN, _N.DONE},
-    _N.WAITING: {_N.GIVEN, _N.NEW},
-    _N.GIVEN: {_N.READY, _N.WAITING, _N.DONE, _N.NEW},
-    _N.READY: {_N.DONE, _N.NEW},
-    _N.DONE: {_N.NEW},
-}
 
 
 class End(Enum):

@@ -1,16 +1,47 @@
-"""The numbers to be given out, part after part, ahead of the training loop. Pure."""
+"""The numbers to be given out, part after part, ahead of the training loop. Pure.
+
+A number has one of these states, and changes as the table says:
+
+| state | means | may become |
+|---|---|---|
+| `NEW` | was not drawn, or nobody wants it (any more) | `WAITING`, `GIVEN`, `DONE` (it is none) |
+| `WAITING` | was drawn, no worker has it | `GIVEN`, `NEW` |
+| `GIVEN` | a worker is to make it | `READY`, `WAITING` (it died), `DONE` (its shard ended), `NEW` |
+| `READY` | its batch, or an error, is here | `DONE`, `NEW` |
+| `DONE` | the training loop had it, or need not wait for it | `NEW` |
+
+It becomes `NEW` where the training loop begins something else and does not want it.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from enum import Enum
+from typing import Final
 
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number
 
-__all__ = ["Numbers"]
+__all__ = ["AFTER", "NumberState", "Numbers"]
 
 _PARTS_AHEAD = 2
+
+
+class NumberState(Enum):
+    """See the module's text."""
+
+    NEW, WAITING, GIVEN, READY, DONE = range(5)
+
+
+_N = NumberState
+AFTER: Final = {
+    _N.NEW: {_N.WAITING, _N.GIVEN, _N.DONE},
+    _N.WAITING: {_N.GIVEN, _N.NEW},
+    _N.GIVEN: {_N.READY, _N.WAITING, _N.DONE, _N.NEW},
+    _N.READY: {_N.DONE, _N.NEW},
+    _N.DONE: {_N.NEW},
+}
 
 
 class Numbers(Iterator[Number]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["call_on_columns", "checked_output_col", "with_result"]
+__all__ = ["call_on_columns", "checked_output_col", "fields_of", "with_result"]
 
 
 def call_on_columns(fn: Callable[..., Any], item: Any, input_col: Any) -> Any:
@@ -21,6 +21,15 @@ def call_on_columns(fn: Callable[..., Any], item: Any, input_col: Any) -> Any:
     if isinstance(input_col, (list, tuple)):
         return fn(*(item[column] for column in input_col))
     return fn(item[input_col])
+
+
+def fields_of(item: Any, input_col: Any) -> Any:
+    """The part of `item` that `input_col` names: a list of fields where it names several."""
+    if input_col is None:
+        return item
+    if isinstance(input_col, (list, tuple)):
+        return [item[column] for column in input_col]
+    return item[input_col]
 
 
 def with_result(item: Any, result: Any, input_col: Any, output_col: Any) -> Any:

@@ -1,7 +1,8 @@
 """Which epoch a loader is in, with which seeds, and how far. Books only; nothing is iterated here.
 
 An epoch is named by a base seed and a number; its seeds are a function of both. The base is what
-`seed` was given, or else drawn once from torch's global generator.
+`seed` was given, or else drawn from torch's global generator: at the first epoch, and at the first
+one after a `torch.manual_seed`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import pickle
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
+
 from swift_loader.dataloader2.graph import clone
-from swift_loader.dataloader2.random import SeedGenerator, epoch_seed, torch_seed
+from swift_loader.dataloader2.random import SeedGenerator, epoch_seed, torch_is_fresh, torch_seed
 
 __all__ = ["EpochState", "Epochs"]
 
@@ -38,6 +41,7 @@ class Epochs:
         self.initial_generator = clone(self.generator)
         self.nb_yielded = 0
         self._seed: int | None = None
+        self._torch_seed: int | None = None  # as of the last epoch's start
         self._seed_is_new = True  # it is still to be used
         self._seeded_since_load = False
         self._current: EpochState | None = None  # as of its start, or of its end
@@ -60,17 +64,27 @@ class Epochs:
         if resumed is not None and self._current is resumed and not resumed.finished:
             self.generator = clone(self.initial_generator)
         else:
-            self._current = self._next()
+            self._current = self._next(may_follow_torch=resumed is None)
             self.generator.seed(epoch_seed(self._current.base_seed, self._current.epoch))
         self.initial_generator = clone(self.generator)
         self.nb_yielded = self._current.nb_yielded
         return self.nb_yielded
 
-    def _next(self) -> EpochState:
+    def _next(self, *, may_follow_torch: bool) -> EpochState:
+        if self._seed is None and self._torch_was_seeded() and may_follow_torch:
+            self._seed_is_new = True
         if self._seed_is_new or self._current is None:
             self._seed_is_new = False
-            return EpochState(torch_seed() if self._seed is None else self._seed, 0)
+            base_seed = torch_seed() if self._seed is None else self._seed
+            if self._seed is None and torch_is_fresh():
+                torch.rand(())  # so that the next epoch sees whether it is seeded once more
+            return EpochState(base_seed, 0)
         return EpochState(self._current.base_seed, self._current.epoch + 1)
+
+    def _torch_was_seeded(self) -> bool:
+        """Was `torch.manual_seed` called since the last epoch began? Told by the generator."""
+        before, self._torch_seed = self._torch_seed, torch.initial_seed()
+        return before is not None and (before != self._torch_seed or torch_is_fresh())
 
     def _is_for_another(self, resumed: EpochState) -> bool:
         return resumed.finished or (self._seed, 0) != (resumed.base_seed, resumed.epoch)

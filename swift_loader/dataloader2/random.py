@@ -21,7 +21,7 @@ import torch
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["SeedGenerator", "dist_share_seed", "epoch_seed", "torch_seed"]
+__all__ = ["SeedGenerator", "dist_share_seed", "epoch_seed", "torch_is_fresh", "torch_seed"]
 
 _NB_SEED = 2**64
 _Key = tuple[int, int]  # Philox4x64 takes two 64-bit words
@@ -52,6 +52,12 @@ def torch_seed() -> int:
     generator = torch.Generator()
     generator.set_state(torch.get_rng_state())
     return int(torch.randint(-(2**63), 2**63 - 1, (), generator=generator).item()) + 2**63
+
+
+def torch_is_fresh() -> bool:
+    """Has nothing been drawn from torch's global CPU generator since it was seeded?"""
+    fresh = torch.Generator().manual_seed(torch.initial_seed())
+    return torch.equal(fresh.get_state(), torch.get_rng_state())
 
 
 def epoch_seed(seed: int, epoch: int) -> int:

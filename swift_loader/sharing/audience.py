@@ -51,6 +51,7 @@ class Audience:
         band: Band,
         max_sent: int,
         lag_timeout_s: float,
+        wait_for: int,
     ) -> None:
         self._owner = owner
         self._epochs = epochs
@@ -60,6 +61,7 @@ class Audience:
         self._regions = regions
         self._members: dict[int, Member] = {}  # by descriptor
         self._identity = secrets.token_hex(8)
+        self._wait_for = wait_for  # until so many were there at once
         self._said_waiting = False
         self._logger = loguru.logger.bind(swift_loader="producer")
         self._poll = select.poll()
@@ -118,6 +120,17 @@ class Audience:
     def _room(self) -> tuple[bool, float | None]:
         """``(whether to go on, seconds until somebody has been waited for too long)``."""
         active = self._in_state("active")
+        if len(active) < self._wait_for:
+            if not self._said_waiting:
+                self._logger.info(
+                    "{} of {} consumers are at {}: waiting",
+                    len(active),
+                    self._wait_for,
+                    self._owner.port,
+                )
+                self._said_waiting = True
+            return False, None
+        self._wait_for = 0
         if not active:
             if self._in_state("waiting"):
                 return True, None  # for the next epoch; nobody wants the rest of this one
@@ -254,7 +267,8 @@ class Audience:
         if join.version != VERSION:
             member.drop(f"it speaks version {join.version}, the producer {VERSION}: install one")
             return
-        member.name = f"{join.name} (process {member.pid})"
+        name = "".join(c if c.isprintable() else "?" for c in join.name[:80])  # for terminals
+        member.name = f"{name} (process {member.pid})"
         member.joined_s = time.monotonic()
         history = self._history
         begins: EpochBegins | None = history.begins

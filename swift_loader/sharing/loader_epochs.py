@@ -38,14 +38,19 @@ class LoaderEpochs:
         self._nb_samples = nb_samples
         self._iterator: Iterator[Any] | None = None
         self._epoch = -1
-        self._counted = 0
+        self._counted = 0  # samples
+        self._nb_batches = 0
+        self._max_batches: int | None = None
         self._counts = nb_samples is None and not isinstance(loader, (SwiftLoader, DataLoader))
 
     def begin(self) -> EpochBegins:
         """Begin the loader's next epoch."""
         self._iterator = iter(self._loader)
         self._counted = 0
+        self._nb_batches = 0
         loader = self._loader
+        # An iterator has no end for each epoch: where it has a length, that says it.
+        self._max_batches = _length(loader) if self._iterator is loader else None
         if isinstance(loader, SwiftLoader) and isinstance(self._iterator, EpochIterator):
             part = self._iterator.part
             self._epoch = part.epoch
@@ -60,11 +65,13 @@ class LoaderEpochs:
     def next(self) -> SharedBatch | None:
         """The next batch; None at the end of the epoch."""
         assert self._iterator is not None
-        batch = next(self._iterator, _END)
+        over = self._max_batches is not None and self._nb_batches >= self._max_batches
+        batch = _END if over else next(self._iterator, _END)
         if batch is _END:
             if self._counts:
                 self._nb_samples = self._counted
             return None
+        self._nb_batches += 1
         if self._counts:
             self._count(batch)
         return self._put(batch)

@@ -12,6 +12,7 @@ to all of them, so nobody polls.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -55,6 +56,7 @@ class Port:
             )
         self.directory = _private_directory()
         self.path = str(self.directory / f"{self.name}.sock")
+        self.lock_path = str(self.directory / f"{self.name}.lock")
         if len(self.path.encode()) + 32 > _MAX_PATH_BYTES:
             raise ConfigError(
                 f"the socket's path {self.path!r} is too long: give a shorter port name, "
@@ -134,6 +136,7 @@ class PortOwner:
             os.close(self._lock_fd)
             raise
         self._inode = os.stat(port.path).st_ino
+        self._spare_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         _listeners.add(self)
         self._ring()
 
@@ -146,12 +149,24 @@ class PortOwner:
             sock, _ = self._sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return None
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._refuse_one()
+            return None
         if not same_user(sock):
             sock.close()
             return None
         sock.setblocking(True)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         return Channel(sock), _peer(sock)[0]
+
+    def _refuse_one(self) -> None:
+        """No descriptor is left: hang up on whoever knocks, or `poll` would tell of it for ever."""
+        os.close(self._spare_fd)
+        with contextlib.suppress(OSError):
+            self._sock.accept()[0].close()
+        self._spare_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _ring(self) -> None:
         """Wake the consumers that wait for this address."""
@@ -171,10 +186,14 @@ class PortOwner:
         if self._lock_fd < 0:
             return
         self._sock.close()
+        os.close(self._spare_fd)
         if self._pid == os.getpid():
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(self.port.path).st_ino == self._inode:
                     os.unlink(self.port.path)
+        if self._pid == os.getpid():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.port.lock_path)
         os.close(self._lock_fd)
         self._lock_fd = -1
 
@@ -199,19 +218,20 @@ def _private_directory() -> Path:
 
 def _claim(port: Port) -> int:
     """A descriptor whose lock is the ownership of the name."""
-    fd = os.open(
-        port.directory / f"{port.name}.lock",
-        os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
-        0o600,
-    )
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
-        os.close(fd)
-        raise SharingError(
-            f"another producer (process {owner}) serves {port}: give another port, or end it"
-        ) from None
+    while True:
+        fd = os.open(port.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+            os.close(fd)
+            raise SharingError(
+                f"another producer (process {owner}) serves {port}: give another port, or end it"
+            ) from None
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(port.lock_path).st_ino == os.fstat(fd).st_ino:
+                break
+        os.close(fd)  # of an owner that has just removed it
     os.ftruncate(fd, 0)
     os.write(fd, f"{os.getpid()}\n".encode())
     return fd

@@ -61,7 +61,8 @@ class TensorProducer:
     ----------
     data_loader:
         A `SwiftLoader` (its slots are handed on as they are, if it was not started before), a torch
-        `DataLoader`, or any iterable of batches.
+        `DataLoader`, or any iterable of batches. An iterator serves for all epochs: with a length,
+        each takes so many of its batches, and else the first takes all.
     port:
         A number or a name; a Unix socket in a private directory, nothing on the network.
     ack_port, heart_ports:
@@ -87,6 +88,9 @@ class TensorProducer:
     nb_samples:
         Samples in an epoch, where the loader can't tell: for ``len`` of consumers with a
         `batch_size`.
+    wait_for:
+        The first epoch begins when so many consumers are connected (default 1), so that trainings
+        that start at different moments all have the whole of it.
 
     Raises
     ------
@@ -111,8 +115,16 @@ class TensorProducer:
         rubber_band_bytes: int = _BAND_BYTES,
         lag_timeout: float | None = 300.0,
         nb_samples: int | None = None,
+        wait_for: int = 1,
     ) -> None:
         _check(rubber_band_pct, consumer_max_buffer_size, rubber_band_bytes, lag_timeout)
+        if isinstance(wait_for, bool) or not isinstance(wait_for, int) or wait_for < 1:
+            raise ConfigError(f"wait_for={wait_for!r}: give a number of consumers, at least 1")
+        if not isinstance(data_loader, Iterable):
+            raise ConfigError(
+                f"data_loader is a {type(data_loader).__name__}, which can't be iterated over: "
+                "give a loader, such as SwiftLoader or torch's DataLoader"
+            )
         self._loader = data_loader
         band = Band(rubber_band_pct, 2 * consumer_max_buffer_size, rubber_band_bytes)
         lag_timeout_s = math.inf if lag_timeout is None else lag_timeout
@@ -126,7 +138,7 @@ class TensorProducer:
             raise
         self._epochs = LoaderEpochs(data_loader, put, nb_samples)
         self._audience = Audience(
-            owner, self._epochs, regions, band, consumer_max_buffer_size, lag_timeout_s
+            owner, self._epochs, regions, band, consumer_max_buffer_size, lag_timeout_s, wait_for
         )
         self._finalizer = weakref.finalize(self, self._audience.close)
         self._iterating = False

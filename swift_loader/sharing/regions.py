@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from swift_loader.batch.arena import Arena, SlotTooSmall
 from swift_loader.batch.codec import encode
 from swift_loader.sharing.messages import Region
-from swift_loader.transport.memory import Mapping
+from swift_loader.transport.memory import Mapping, seal
 from swift_loader.transport.slots import LeasedSlots
 from swift_loader.transport.written_slots import INLINE_SKELETON_BYTES, WrittenSlots
 
@@ -78,6 +78,7 @@ class RegionTable:
     def on_map(self, mapping: Mapping, fd: int) -> None:
         """`LeasedSlots` has mapped a region. It is ours until the mapping is gone."""
         self._collect()
+        seal(fd)  # who made it has mapped it by now, and consumers need not write to it
         address = np.frombuffer(mapping, np.uint8).ctypes.data
         message = Region(self.next_number(), len(mapping))
         self._by_address[address] = SharedRegion(message.region, lambda: message, os.dup(fd))

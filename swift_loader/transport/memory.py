@@ -7,6 +7,7 @@ nothing is left behind whatever is killed: the kernel frees the pages with the l
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 import secrets
@@ -20,9 +21,11 @@ __all__ = [
     "map_private",
     "map_shared",
     "round_up",
+    "seal",
 ]
 
 _PAGE_BYTES = mmap.PAGESIZE
+_F_SEAL_FUTURE_WRITE = 0x10  # of <linux/fcntl.h>; not in the standard library
 
 
 def round_up(nbytes: int) -> int:
@@ -111,9 +114,25 @@ _libc.mmap.argtypes = (
 if sys.platform == "linux":
 
     def _anonymous_fd(label: str) -> int:
-        return os.memfd_create(f"swift_loader:{label}", os.MFD_CLOEXEC)
+        return os.memfd_create(f"swift_loader:{label}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+    def seal(fd: int) -> bool:
+        """Let nobody resize a region, nor write to it but through the mappings that there are.
+
+        False where writing can't be forbidden: a kernel before 5.1, or a sandbox's.
+        """
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        try:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
+        except OSError:
+            return False
+        return True
 
 else:  # macOS has no memfd: a name that lives for one system call
+
+    def seal(fd: int) -> bool:
+        """There are no seals."""
+        return False
 
     def _anonymous_fd(label: str) -> int:
         import _posixshmem

@@ -1,8 +1,9 @@
 """From archives and compressed files to what is in them.
 
 The pipes take `(path, binary stream)` pairs and yield `(path, stream)` pairs; the path of a member
-is the archive's path joined with the member's name. A stream closes itself when nobody holds it any
-more (torch's `StreamWrapper`), and the archive's with the last of its members.
+is the archive's path joined with the member's name: below it, or `ValueError` where the name leads
+out by ``..``. A stream closes itself when nobody holds it any more (torch's `StreamWrapper`), and
+the archive's with the last of its members.
 """
 
 from __future__ import annotations
@@ -75,14 +76,41 @@ class TarArchiveLoader(_ArchivePipe):
         self.mode = mode
 
     def _members(self, path: str, stream: StreamWrapper) -> Iterator[tuple[str, Any]]:
+        opened = getattr(stream, "file_obj", None)
+        if isinstance(opened, tarfile.TarFile):  # `decompress` has opened it
+            yield from _tar_members(path, opened)
+            return
         seekable = hasattr(stream, "seekable") and stream.seekable()
         mode: Any = self.mode if seekable else self.mode.replace(":", "|")
         fileobj: Any = stream
         # Never closed here: its members are read from it for as long as somebody holds one.
         archive = tarfile.open(fileobj=fileobj, mode=mode)  # noqa: SIM115
-        for info in archive:
-            if info.isfile():
-                yield os.path.join(path, os.path.normpath(info.name)), archive.extractfile(info)
+        yield from _tar_members(path, archive)
+
+
+def _tar_members(path: str, archive: tarfile.TarFile) -> Iterator[tuple[str, Any]]:
+    for info in archive:
+        if info.isfile():
+            yield _member_path(path, info.name), archive.extractfile(info)
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # such codes would drive a terminal
+
+
+def _member_path(path: str, name: str) -> str:
+    """The archive's path joined with a member's name, so that it never leads out of it.
+
+    A later pipe may save the member there, and a name from elsewhere must not choose a place on
+    this disk. Absolute names lose their root, as with ``tar``. `ValueError` for a name that leads
+    out by ``..`` or has control characters.
+    """
+    inner = os.path.normpath(name.lstrip("/"))
+    if inner.split("/")[0] == ".." or _CONTROL.search(name):
+        raise ValueError(
+            f"the archive {path} has a member named {name!r}, which leads out of the archive's "
+            "folder or has control characters; take it out of the archive"
+        )
+    return os.path.join(path, inner)
 
 
 @functional_datapipe("load_from_zip")
@@ -94,7 +122,7 @@ class ZipArchiveLoader(_ArchivePipe):
         archive = zipfile.ZipFile(fileobj)
         for info in archive.infolist():
             if not info.is_dir():
-                yield os.path.join(path, os.path.normpath(info.filename)), archive.open(info)
+                yield _member_path(path, info.filename), archive.open(info)
 
 
 @functional_datapipe("load_from_bz2")

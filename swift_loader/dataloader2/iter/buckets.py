@@ -30,7 +30,8 @@ def bucketbatch(
 
     A pool of `batch_size * batch_num * bucket_num` items is shuffled, cut into `bucket_num`
     buckets, each bucket is put in order by `sort_key` (a function of the *list*, e.g. `sorted`),
-    and cut into batches, which are shuffled within the bucket. Without `sort_key`: shuffled
+    and cut into batches, which are shuffled within the bucket. With one bucket and `sort_key`
+    nothing is shuffled: all batches of the pool come in order. Without `sort_key`: shuffled
     batches. `use_in_batch_shuffle`: shuffle pool by pool; `False`: by a running buffer of that
     size. `drop_last`: leave out a last batch that is short. Returns the pipe built from these
     steps.
@@ -49,11 +50,12 @@ def bucketbatch(
         return pipe.shuffle(buffer_size=nb_item)
 
     bucket_size = batch_size * batch_num
-    pipe: Any = mixed(datapipe, bucket_size * bucket_num)
+    sorts_all = sort_key is not None and bucket_num == 1
+    pipe: Any = datapipe if sorts_all else mixed(datapipe, bucket_size * bucket_num)
     if sort_key is not None:
         pipe = pipe.batch(bucket_size).map(sort_key).unbatch()
     pipe = pipe.batch(batch_size, drop_last=drop_last)
-    if sort_key is not None:
+    if sort_key is not None and not sorts_all:
         pipe = mixed(pipe, batch_num)
     result: IterDataPipe[list[T]] = pipe
     return result

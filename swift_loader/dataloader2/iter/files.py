@@ -229,7 +229,8 @@ class ShardExpander(IterDataPipe[str]):
     """Yields the names that ranges in a name stand for (`.shard_expand`).
 
     `ds-{000..003}.tar` gives `ds-000.tar` to `ds-003.tar`; the width is that of the first number.
-    Several ranges give all combinations. `ValueError` for a range that goes down.
+    Several ranges give all combinations. `ValueError` for a range that goes down, or that
+    is padded to another width than its end has (`{01..999}`).
     """
 
     def __init__(self, source_datapipe: IterDataPipe[str]) -> None:
@@ -246,4 +247,9 @@ class ShardExpander(IterDataPipe[str]):
 def _numbers(name: str, first: str, last: str) -> list[str]:
     if int(first) > int(last):
         raise ValueError(f"The range {{{first}..{last}}} in {name!r} goes down")
+    padded = first != "0" and first.startswith("0")
+    if len(first) > len(last) or (padded and len(first) != len(last)):
+        raise ValueError(
+            f"The range {{{first}..{last}}} in {name!r} is padded to another width than its end has"
+        )
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from torch.utils.data import IterDataPipe
-from torch.utils.data.datapipes.utils.common import _check_unpickable_fn
+from torch.utils.data.datapipes.utils.common import _check_unpickable_fn, validate_input_col
 
-from swift_loader.dataloader2.columns import call_on_columns
+from swift_loader.dataloader2.columns import call_on_columns, fields_of
 from swift_loader.dataloader2.registry import functional_datapipe
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "Slicer",
 ]
 
-T = TypeVar("T")
 _Columns = Hashable | list[Hashable]
 
 
@@ -28,8 +27,9 @@ _Columns = Hashable | list[Hashable]
 class FlatMapper(IterDataPipe[Any]):
     """Yields each element of `fn(item)`, or of the item where `fn` is `None` (`.flatmap`).
 
-    `input_col`: which field(s) of the item `fn` gets, `None` the whole item. Has no length
-    (`TypeError`).
+    `input_col`: which field of the item `fn` gets, or which fields, as several arguments; `None`
+    the whole item. Without `fn`, the elements of that field, or these fields, are yielded. Has no
+    length (`TypeError`). `ValueError` where `fn` does not take so many arguments.
     """
 
     def __init__(
@@ -40,30 +40,29 @@ class FlatMapper(IterDataPipe[Any]):
     ) -> None:
         if fn is not None:
             _check_unpickable_fn(fn)
+            validate_input_col(fn, input_col)
         self.datapipe = datapipe
         self.fn = fn
         self.input_col = input_col
 
     def __iter__(self) -> Iterator[Any]:
-        fn = _unchanged if self.fn is None else self.fn
         for item in self.datapipe:
-            yield from call_on_columns(fn, item, self.input_col)
+            if self.fn is None:
+                yield from fields_of(item, self.input_col)
+            else:
+                yield from call_on_columns(self.fn, item, self.input_col)
 
     def __len__(self) -> int:
         raise TypeError(f"{type(self).__name__}'s length relies on the output of its function.")
-
-
-def _unchanged(item: T) -> T:
-    return item
 
 
 @functional_datapipe("map_batches")
 class BatchMapper(IterDataPipe[Any]):
     """Calls `fn` on lists of `batch_size` items and yields the elements of what it returns.
 
-    `.map_batches`. The last list may be shorter. `input_col`: `fn` gets a list of
-    that field of each item (several: a list for each). Has no length (`TypeError`): `fn` may return
-    more or fewer.
+    `.map_batches`. The last list may be shorter. `input_col`: `fn` gets a list with that field of
+    each item, or with a list of these fields of each item. Has no length (`TypeError`): `fn` may
+    return more or fewer.
     """
 
     def __init__(
@@ -83,14 +82,7 @@ class BatchMapper(IterDataPipe[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.datapipe.batch(self.batch_size):
-            yield from self.fn(*self._arguments(list(batch)))
-
-    def _arguments(self, batch: list[Any]) -> list[list[Any]]:
-        if self.input_col is None:
-            return [batch]
-        several = isinstance(self.input_col, (list, tuple))
-        columns = self.input_col if several else [self.input_col]
-        return [[item[column] for item in batch] for column in columns]
+            yield from self.fn([fields_of(item, self.input_col) for item in batch])
 
     def __len__(self) -> int:
         raise TypeError(f"{type(self).__name__}'s length relies on the output of its function.")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from torch.utils.data import IterDataPipe
-from torch.utils.data.datapipes.utils.common import _check_unpickable_fn
+from torch.utils.data.datapipes.utils.common import _check_unpickable_fn, validate_input_col
 
-from swift_loader.dataloader2.columns import call_on_columns
+from swift_loader.dataloader2.columns import call_on_columns, fields_of
 from swift_loader.dataloader2.randomness import RandomPipe
 from swift_loader.dataloader2.registry import functional_datapipe
 
@@ -47,8 +48,8 @@ class ShuffledFlatMapper(RandomPipe[Any]):
 
     Keeps that many open iterables `fn(item)`, and yields the next element of one chosen by chance;
     elements of one item keep their order. An exhausted iterable makes room for the next item.
-    Without a length unless `fn` is `None` and the source was a sequence of sized items: use
-    `set_length`.
+    `input_col`: as for `flatmap`. Has no length (`TypeError`) unless items are taken whole and
+    without `fn`: then `len` runs through the source and adds up the lengths of its items.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class ShuffledFlatMapper(RandomPipe[Any]):
             )
         if fn is not None:
             _check_unpickable_fn(fn)
+            validate_input_col(fn, input_col)
         self.datapipe = datapipe
         self.fn = fn
         self.input_col = input_col
@@ -89,9 +91,13 @@ class ShuffledFlatMapper(RandomPipe[Any]):
                 yield element
 
     def _open(self, item: Any) -> Iterator[Any]:
-        return iter(item if self.fn is None else call_on_columns(self.fn, item, self.input_col))
+        if self.fn is None:
+            return iter(fields_of(item, self.input_col))
+        return iter(call_on_columns(self.fn, item, self.input_col))
 
     def __len__(self) -> int:
+        if self.fn is None and self.input_col is None:
+            return sum(map(len, self.datapipe))
         raise TypeError(f"{type(self).__name__}'s length relies on the output of its function.")
 
 
@@ -108,19 +114,34 @@ class _Dealer(IterDataPipe[tuple[Any, T]], Generic[T]):
         self.source_datapipe = source_datapipe
         self.weights = weights
         self.seed = seed
-        # Integer weights that add up to the length are counts to be met exactly.
-        self.exact = total_length == sum(weights.values()) and all(
-            isinstance(weight, int) for weight in weights.values()
-        )
+        self.counts = _whole_counts(weights, total_length)  # to be met exactly
 
     def __iter__(self) -> Iterator[tuple[Any, T]]:
         rng = random.Random(self.seed)
         groups, left = list(self.weights), list(self.weights.values())
+        if self.counts is not None:
+            left = [self.counts[group] for group in groups]
         for item in self.source_datapipe:
             (i,) = rng.choices(range(len(groups)), weights=left if any(left) else None)
-            if self.exact:
+            if self.counts is not None:
                 left[i] -= 1
             yield groups[i], item
+
+
+def _whole_counts(
+    weights: dict[Any, int | float], total_length: int | None
+) -> dict[Any, int] | None:
+    """How many items each group gets, where the weights divide the length into whole numbers."""
+    total = sum(weights.values())
+    if total_length == 0:
+        return dict.fromkeys(weights, 0)
+    if total_length is None or not total > 0:
+        return None
+    shares = {group: total_length * weight / total for group, weight in weights.items()}
+    counts = {group: round(share) for group, share in shares.items()}
+    if all(math.isclose(shares[group], counts[group], abs_tol=1e-6) for group in weights):
+        return counts
+    return None
 
 
 class _Group(IterDataPipe[T], Generic[T]):
@@ -141,12 +162,12 @@ class _Group(IterDataPipe[T], Generic[T]):
         return self
 
     def __len__(self) -> int:
-        if not self.dealer.exact:
+        if self.dealer.counts is None:
             raise TypeError(
-                "The length of a split is not known in advance. Give integer `weights` that sum up "
-                "to `total_length`, or use `set_length` on the split."
+                "The length of this split is not known in advance: `weights` do not divide "
+                "`total_length` into whole numbers, or it is not known. Use `set_length` on it."
             )
-        return int(self.dealer.weights[self.group])
+        return self.dealer.counts[self.group]
 
 
 @functional_datapipe("random_split")
@@ -160,8 +181,9 @@ def random_split(
     """Splits the source into disjoint, complete groups by chance (`.random_split`).
 
     `weights`: group -> weight. `total_length`: of the source; by default its `len`, where it has
-    one. With integer weights that sum up to it the groups have exactly those lengths. Returns a
-    list of pipes in the order of `weights`, or the one pipe of group `target`.
+    one. Where the weights divide it into whole numbers (0.8 and 0.2 of 1,000), the groups have
+    exactly those lengths, and `len`. Returns a list of pipes in the order of `weights`, or the one
+    pipe of group `target`.
 
     The split is the same in all epochs (it has no `set_seed` for a loader to find); `override_seed`
     of a group changes it for all. Each group runs through the whole source, so they can be iterated

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from torch.utils.data import IterDataPipe
-from torch.utils.data.datapipes.utils.common import _check_unpickable_fn
+from torch.utils.data.datapipes.utils.common import _check_unpickable_fn, validate_input_col
 
 from swift_loader.dataloader2.columns import call_on_columns, checked_output_col, with_result
 from swift_loader.dataloader2.registry import functional_datapipe
@@ -42,6 +42,7 @@ class ThreadPoolMapper(IterDataPipe[Any]):
         if max_workers is not None and max_workers <= 0:
             raise ValueError("'max_workers' is required to be a positive integer.")
         _check_unpickable_fn(fn)
+        validate_input_col(fn, input_col)
         self.datapipe = source_datapipe
         self.fn = fn
         self.input_col = input_col

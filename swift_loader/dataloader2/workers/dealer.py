@@ -27,18 +27,26 @@ class Dealer:
         self._items = items
         self._waiting: list[deque[tuple[Any, int]]] = [deque() for _ in range(nb_taker)]
         self._turn = 0
+        self._error: BaseException | None = None  # that ended the iterator
         self._waiting_bytes = 0
         self._max_waiting_bytes = max_waiting_bytes
 
     def next_for(self, taker: int) -> Any:
         """The taker's next item.
 
-        Raises `StopIteration` when there is none, what the iterator raises, and `BufferError` where
-        too much waits for the others.
+        Raises `StopIteration` when there is none, and `BufferError` where too much waits for the
+        others. What the iterator raises, every taker gets after the items that were dealt to it
+        before.
         """
         waiting = self._waiting[taker]
         while not waiting:
-            item = next(self._items)
+            if self._error is not None:
+                raise self._error
+            try:
+                item = next(self._items)
+            except BaseException as error:
+                self._error = error
+                raise
             turn = self._turn
             self._turn = (turn + 1) % len(self._waiting)
             if turn == taker:

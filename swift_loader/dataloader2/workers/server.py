@@ -51,6 +51,7 @@ class _Client:
         self.orders: deque[Give] = deque()
         self.held: deque[Any] = deque()  # made, and to be sent before anything else
         self.one_by_one = False
+        self.fault: ErrorReport | None = None  # that it gets after all that is held for it
 
 
 class Server:
@@ -73,7 +74,6 @@ class Server:
         self._progress = progress
         self._epoch = -1
         self._dealer: Dealer | None = None
-        self._fault: ErrorReport | None = None
         self._nb_made = 0
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ, None)
@@ -122,11 +122,11 @@ class Server:
 
     def _begin_epoch(self, begin: Begin) -> None:
         self._epoch = begin.epoch
-        self._fault = None
         self._nb_made = 0
         for client in self._clients:
             client.held.clear()
             client.one_by_one = False
+            client.fault = None
         try:
             items = self._begin(begin)
             for _ in range(begin.nb_skip):
@@ -134,14 +134,16 @@ class Server:
             self._nb_made = begin.nb_skip
             self._dealer = Dealer(items, len(self._clients))
         except (Exception, SystemExit) as error:  # noqa: BLE001 it goes to the training loop
-            self._fault = report(error, "beginning the epoch")
+            fault = report(error, "beginning the epoch")
+            for client in self._clients:
+                client.fault = fault
 
     def _answer(self, client: _Client, give: Give) -> None:
         if give.epoch < self._epoch:
             self._say(client, Skipped(give.ticket))
             return
-        if self._fault is not None and not client.held:
-            self._say(client, Failed(give.ticket, self._fault))
+        if client.fault is not None and not client.held:
+            self._say(client, Failed(give.ticket, client.fault))
             return
         self._progress.at_ticket(give.ticket)
         try:
@@ -152,8 +154,8 @@ class Server:
             self._hear(wait=True)  # for the training process to end this one
         else:
             if not items and not ended:
-                assert self._fault is not None
-                self._say(client, Failed(give.ticket, self._fault))
+                assert client.fault is not None
+                self._say(client, Failed(give.ticket, client.fault))
             else:
                 self._send(client, give, items, ended)
         self._progress.at_stage(0)
@@ -169,7 +171,7 @@ class Server:
             if client.held:
                 items.append(client.held.popleft())
                 continue
-            if self._fault is not None:
+            if client.fault is not None:
                 break
             self._progress.sample[0] = self._nb_made
             try:
@@ -179,7 +181,7 @@ class Server:
             except (EpochOver, DispatcherGone):
                 raise
             except BaseException as error:  # noqa: BLE001 it goes to the training loop
-                self._fault = report(error, f"making item {self._nb_made} of the epoch")
+                client.fault = report(error, f"making item {self._nb_made} of the epoch")
                 break
             self._nb_made += 1
             if time.monotonic() >= stop_at_s:
@@ -198,9 +200,9 @@ class Server:
                 client.held.extendleft(reversed(items[1:]))
                 self._send(client, give, items[:1], False)
                 return
-            self._fault = report(error, "encoding an item")
+            client.fault = report(error, "encoding an item")
             client.held.clear()
-            self._say(client, Failed(give.ticket, self._fault))
+            self._say(client, Failed(give.ticket, client.fault))
             return
         used_bytes, skeleton_bytes, skeleton = made
         grown = slots.grown()

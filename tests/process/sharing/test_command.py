@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from swift_loader.cli import main
 from swift_loader.sharing import ProducerGoneError, TensorConsumer
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +42,9 @@ def test_share_serves_its_epochs_shows_its_consumers_and_ends(
         consumer = TensorConsumer(port, name="reader", connect_timeout=90)
         return [int(batch[0]) for _ in range(2) for batch in consumer]
 
-    with _share(tmp_path, "--port", port, "--epochs", "2", "--every", "0.001") as process:
+    with _share(
+        tmp_path, "--port", port, "--epochs", "2", "--every", "0.001", "--wait-for", "1"
+    ) as process:
         assert party(read).result() == [*range(8), *range(8)]
         printed, _ = process.communicate(timeout=60)
     assert process.returncode == 0, printed
@@ -57,3 +62,16 @@ def test_share_ends_at_once_by_ctrl_c(port: str, tmp_path: Path) -> None:
             list(consumer)
     assert process.returncode == 130, printed
     assert "Traceback" not in printed
+
+
+def test_share_refuses_a_data_set_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "shared_set.py").write_text(
+        "import torch\ndef make():\n    return torch.utils.data.TensorDataset(torch.zeros(3))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["share", "shared_set:make"]) == 1
+    error = capsys.readouterr().err
+    assert "gives a data set (TensorDataset)" in error
+    assert error.count("\n") == 1

@@ -126,3 +126,10 @@ def odd(item: int) -> bool:
 
 def ten_if_first(item: int) -> list[int]:
     return [item] * (10 if item == 0 else 1)
+
+
+def slow_at_31(item: int) -> tuple[int, int]:
+    """With the process that made it; item 31 takes its time."""
+    if item == 31:
+        time.sleep(4.0)
+    return item, os.getpid()

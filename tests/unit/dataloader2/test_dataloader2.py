@@ -224,14 +224,18 @@ class TestSeeds:
         runs = []
         for _ in range(2):
             torch.manual_seed(3)
-            state = torch.get_rng_state()
             loader = DataLoader2(
                 Wrap(range(20)).shuffle(), reading_service=InProcessReadingService()
             )
             runs.append([tuple(loader) for _ in range(3)])
             assert len(set(runs[-1])) == 3
-            assert torch.equal(torch.get_rng_state(), state)
         assert runs[0] == runs[1]
+        for seed in (3, 4, 3):
+            torch.manual_seed(seed)
+            assert ([tuple(loader) for _ in range(3)] == runs[0]) == (seed == 3)
+        state = torch.get_rng_state()
+        assert tuple(loader) not in runs[0]
+        assert torch.equal(torch.get_rng_state(), state)  # it only ever takes the seed's first
 
     def test_a_seed_waits_for_the_next_epoch(self) -> None:
         loader, plain = DataLoader2(shuffled()), DataLoader2(shuffled())

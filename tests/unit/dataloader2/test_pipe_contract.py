@@ -165,7 +165,7 @@ CASES = {
         lambda: Wrap([list(range(9))]).in_batch_shuffle(), None, 1, ("in_batch_shuffle",)
     ),
     "shuffled_flatmap": Case(
-        lambda: Wrap([range(9), range(9, 20)]).shuffled_flatmap(), None, None, ("shuffled_flatmap",)
+        lambda: Wrap([range(9), range(9, 20)]).shuffled_flatmap(), None, 20, ("shuffled_flatmap",)
     ),
     "random_split": Case(
         lambda: Wrap(range(20)).random_split({"a": 5, "b": 15}, seed=0, target="a"),

@@ -10,6 +10,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -202,8 +203,11 @@ class TestDispatching:
         pipe = Numbers(30, 9, what).sharding_round_robin_dispatch(MP).map(abs)
         loader = load(pipe, 2)
         if what == "raise":
+            items = []
             with pytest.raises(LookupError, match="no such item") as caught:
-                list(loader)
+                for item in loader:
+                    items.append(item)
+            assert items == list(range(9)), "what was dealt before the error comes before it"
             assert "the dispatching process" in str(caught.value.__cause__)
         else:
             with pytest.raises(WorkerDiedError, match=r"dispatching process .* SIGKILL"):
@@ -370,6 +374,28 @@ class TestDeaths:
                 process.kill()
             with pytest.warns(RuntimeWarning, match="SIGKILL"):
                 assert list(loader) == list(range(500))
+
+    def test_an_idle_worker_killed_twice_while_another_is_slow_costs_no_item(self) -> None:
+        with load(Numbers(60).sharding_filter().map(pipes.slow_at_31), 2) as loader:
+            iterator = iter(loader)
+            next(iterator)
+            _, slow_pid = next(iterator)  # item 1, and so 31, is its
+            killed: set[int] = set()
+
+            def kill_twice() -> None:
+                time.sleep(1.5)  # the idle one has all its credit used by then
+                while len(killed) < 2:
+                    for process in processes():
+                        if process.pid != slow_pid and process.pid not in killed:
+                            process.kill()
+                            killed.add(process.pid)
+
+            with ThreadPoolExecutor(1) as pool:
+                done = pool.submit(kill_twice)
+                with pytest.warns(RuntimeWarning, match="SIGKILL"):
+                    rest = [item for item, _ in iterator]
+                done.result()
+            assert rest == list(range(2, 60))
 
     def test_an_item_that_kills_twice_is_an_error_that_says_so(self) -> None:
         with (

@@ -180,10 +180,14 @@ class TestItems:
         assert list(Wrap(range(5)).map_batches(lambda b: [sum(b)], 2)) == [1, 5, 4]
         pairs = Wrap([(i, -i) for i in range(4)])
         assert list(pairs.map_batches(lambda b: b, 3, input_col=1)) == [0, -1, -2, -3]
-        assert list(pairs.map_batches(lambda a, b: [a, b], 4, input_col=[0, 1])) == [
-            [0, 1, 2, 3],
-            [0, -1, -2, -3],
-        ]
+        assert list(pairs.map_batches(lambda b: b[:2], 4, input_col=[1, 0])) == [[0, 0], [-1, 1]]
+        assert list(pairs.flatmap(input_col=(1, 0)))[:4] == [0, 0, -1, 1]
+        assert list(pairs.flatmap(lambda a, b: [a * b], input_col=(1, 0))) == [0, -1, -4, -9]
+        assert list(Wrap([([1, 2], 0)]).flatmap(input_col=0)) == [1, 2]
+        assert list(pairs.shuffled_flatmap(input_col=(1, 0), buffer_size=1))[:4] == [0, 0, -1, 1]
+        for name in ("flatmap", "shuffled_flatmap", "threadpool_map"):
+            with pytest.raises(ValueError, match="positional"):
+                getattr(pairs, name)(lambda a, b: [a, b], input_col=0)
 
     @pytest.mark.parametrize("name", ["threadpool_map", "map"])
     @pytest.mark.parametrize(
@@ -293,6 +297,8 @@ class TestOrder:
     def test_whole_weights_are_met_exactly(self, a: int, b: int, seed: int) -> None:
         groups = Wrap(range(a + b)).random_split({"a": a, "b": b}, seed)
         assert [len(list(group)) for group in groups] == [a, b] == [len(group) for group in groups]
+        shares = Wrap(range(10 * a)).random_split({"a": 0.8, "b": 0.2}, seed)
+        assert [len(list(group)) for group in shares] == [8 * a, 2 * a]
 
     def test_a_split_can_be_changed_and_picked(self) -> None:
         a, b = Wrap(range(50)).random_split({"a": 1, "b": 1}, 0)
@@ -301,8 +307,9 @@ class TestOrder:
         assert list(picked) == list(b)
         b.override_seed(1)
         assert list(a) != before
+        assert [len(a), len(b)] == [25, 25]
         with pytest.raises(TypeError, match="not known"):
-            len(a)
+            len(Wrap(range(50)).random_split({"a": 1, "b": 2}, 0, target="a"))
         with pytest.raises(KeyError):
             Wrap([]).random_split({"a": 1}, 0, target="z")
         with pytest.raises(ValueError, match="group"):
@@ -333,7 +340,9 @@ class TestBuckets:
         items = list(range(12))
         random.Random(0).shuffle(items)
         batches = list(Wrap(items).bucketbatch(3, batch_num=4, sort_key=sorted))
-        assert sorted(batches) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+        assert batches == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]  # one bucket: in order
+        batches = list(Wrap(items).bucketbatch(3, batch_num=2, bucket_num=2, sort_key=sorted))
+        assert all(batch == sorted(batch) for batch in batches)
 
     @given(
         st.lists(st.integers(0, 12)),
@@ -530,6 +539,31 @@ class TestArchives:
         members = list(pipe.load_from_zip() if name.endswith("zip") else pipe.load_from_tar())
         assert [path for path, _ in members] == [f"{name}/d/a", f"{name}/d/b"]
         assert [stream.read() for _, stream in members] == [b"d/a::", b"d/b::"]
+
+    def test_a_tar_that_decompress_has_opened_is_read_too(self) -> None:
+        pipe = Wrap([("x.tar.gz", io.BytesIO(self.archives()["x.tar.gz"]))])
+        members = pipe.decompress().load_from_tar()
+        assert [stream.read() for _, stream in members] == [b"d/a::", b"d/b::"]
+
+    @pytest.mark.parametrize("kind", ["tar", "zip"])
+    @pytest.mark.parametrize("name", ["/etc/x", "//x", "a/../b", "../x", "a/../../x", "a\x1b[2J"])
+    def test_names_of_members_stay_below_the_archives_folder(self, kind: str, name: str) -> None:
+        buffer = io.BytesIO()
+        if kind == "tar":
+            with tarfile.open(fileobj=buffer, mode="w") as archive:
+                archive.addfile(tarfile.TarInfo(name))
+        else:
+            with zipfile.ZipFile(buffer, "w") as zipped:
+                zipped.writestr(name, "")
+        pipe = Wrap([("in/x", io.BytesIO(buffer.getvalue()))])
+        loaded = pipe.load_from_tar() if kind == "tar" else pipe.load_from_zip()
+        if name in ("/etc/x", "//x", "a/../b"):
+            ((path, _),) = loaded
+            assert path.startswith("in/x/")
+            assert ".." not in path
+        else:
+            with pytest.raises(ValueError, match="leads out"):
+                list(loaded)
 
     def test_a_stream_that_cant_seek_is_read_once(self) -> None:
         class Pipe(io.RawIOBase):

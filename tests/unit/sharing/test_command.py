@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swift_loader.errors import ConfigError
-from swift_loader.sharing.command import load, table
+from swift_loader.sharing.command import in_one_line, load, table
 from swift_loader.sharing.producer import ConsumerView
 
 
@@ -22,6 +22,11 @@ def test_the_table_shows_everybody_and_where_they_are() -> None:
         "b.py (process 7)       waiting      0      0       0        0.0",
     ]
     assert table([], {}) == ["no consumer is connected"]
+    assert in_one_line(views, {12: 10.04}) == (
+        "train.py (process 12) active, epoch 3 batch 41, 10.0/s; "
+        "b.py (process 7) waiting, epoch 0 batch 0, 0.0/s"
+    )
+    assert in_one_line([], {}) == "no consumer is connected"
 
 
 def test_a_module_of_the_current_directory_is_found(
@@ -40,6 +45,7 @@ def test_a_module_of_the_current_directory_is_found(
         ("no_such_module:make", "can't be found"),
         ("os:no_such_name", "can't be found"),
         ("os:name", "is a str"),
+        ("torch.utils.data:TensorDataset.__getitem__", "without arguments"),
     ],
 )
 def test_what_is_no_callable_is_refused_with_the_reason(spec: str, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -347,6 +348,16 @@ class OnMeta(Numbers):
 
     def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
         return torch.empty(2, device="meta"), i
+
+
+class RunsAsync(Numbers):
+    """Runs an event loop of its own for each sample."""
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        async def sample() -> torch.Tensor:
+            return torch.tensor(i, device="cpu")
+
+        return asyncio.run(sample())
 
 
 class Birth:

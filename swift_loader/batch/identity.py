@@ -9,23 +9,55 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
 
-__all__ = ["class_by_token", "class_of", "is_importable", "register", "token_of"]
+__all__ = [
+    *("class_by_token", "class_of", "is_importable", "main_has", "main_is_shared", "register"),
+    "token_of",
+]
 
 _prefix = uuid4().hex
 _class_of: dict[str, type] = {}
 _token_of: dict[int, tuple[str, type]] = {}  # by id: a metaclass may have made classes unhashable
 
 
+#: Global names of `__main__` that the other process has too, as it imports the script.
+_of_main: ContextVar[Container[str]] = ContextVar("of_main", default=())
+
+
+@contextmanager
+def main_has(names: Container[str]) -> Iterator[None]:
+    """While things are packed for a process that has these global names of `__main__` too."""
+    token = _of_main.set(names)
+    try:
+        yield
+    finally:
+        _of_main.reset(token)
+
+
+class _All(Container[str]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def main_is_shared() -> None:
+    """Whatever this process packs from now on is for one that runs the same `__main__`."""
+    _of_main.set(_All())
+
+
 def is_importable(obj: Any) -> bool:
     """Whether another process finds this class, function or type variable by its name."""
     module = getattr(obj, "__module__", None)
-    if module is None or module in ("__main__", "__mp_main__"):
+    if module is None:
+        return False
+    qualname = getattr(obj, "__qualname__", None) or obj.__name__  # type variables have no qualname
+    if module in ("__main__", "__mp_main__") and qualname.split(".")[0] not in _of_main.get():
         return False
     found: Any = sys.modules.get(module)
-    qualname = getattr(obj, "__qualname__", None) or obj.__name__  # type variables have no qualname
     for name in qualname.split("."):
         found = getattr(found, name, None)
     return found is obj

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from swift_loader.errors import ConfigError, refuse
 from swift_loader.order.part import MAX_EPOCH
 from swift_loader.ranks.agreement import known_rank
+from swift_loader.worker.script import StartMethod, chosen_method, how_to_import, state
 
 __all__ = [
     "MAX_SEED",
@@ -44,6 +45,7 @@ __all__ = [
     "seconds",
     "seconds_or_0",
     "seed_number",
+    "start_method_of_script",
     "torch_generator",
     "whole",
 ]
@@ -52,6 +54,16 @@ MAX_SEED = 2**63 - 1
 _MAX_WAIT_S = 1e6  # eleven days: what a system call takes is not much more
 
 Check = Callable[[str, Any], Any]
+
+
+def start_method_of_script(name: str, value: Any) -> StartMethod:
+    """How workers are started, ``"auto"`` decided for the script that runs."""
+    one_of("auto", "main", "fresh", "fork")(name, value)
+    state.check_not_importing()
+    if value == "main" and how_to_import() is None:
+        refuse(name, value, "there is no file of the script to import (a notebook, a prompt, "
+               "`python -c`, `python -m package`): give 'fresh' or 'fork'")  # fmt: skip
+    return chosen_method(value)
 
 
 def anything(name: str, value: Any) -> Any:

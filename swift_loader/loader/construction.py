@@ -77,6 +77,7 @@ class Construction:
         equal_steps: bool = False,
         prefetch_epochs: int = 1,
         stream_split: Literal["auto", "workers", "ranks"] = "auto",
+        start_method: Literal["auto", "main", "fresh", "fork"] = "auto",
         # Torch's names, with torch's meaning.
         dataset: Any = None,
         num_workers: int | None = None,

@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 
+from swift_loader.batch.identity import main_has
 from swift_loader.batch.seeding import generators_untouched
-from swift_loader.batch.shipping import Payload, unpack
+from swift_loader.batch.shipping import pack, unpack
 from swift_loader.errors import ClosedError
 from swift_loader.loader.in_process import InProcess
 from swift_loader.loader.options import Config
 from swift_loader.loader.target import Target
+from swift_loader.loader.trial import try_one_batch
 from swift_loader.pipeline.elsewhere import launchers_of
 from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.local import LocalLink
@@ -28,7 +30,14 @@ from swift_loader.telemetry.trace import TraceWriter, open_trace
 from swift_loader.transport.memory import filled_region, map_private
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
-from swift_loader.worker.recipe import Recipe, given
+from swift_loader.worker.recipe import (
+    Recipe,
+    forget_for_forks,
+    given,
+    keep_for_forks,
+    recipe_of,
+)
+from swift_loader.worker.script import names_in_workers
 
 __all__ = ["Engine"]
 
@@ -36,17 +45,17 @@ __all__ = ["Engine"]
 class Engine:
     """Made with the loader, so that torch is imported for the workers while the script goes on."""
 
-    def __init__(self, config: Config, payload: Payload | None) -> None:
-        """`payload` None: batches are made in this process, by the user's own things."""
+    def __init__(self, config: Config) -> None:
         self._config = config.without_dataset()
-        self._own: Recipe | None = None
+        recipe = config.part(Recipe)
+        self._own: Recipe | None = None  # where batches are made in this process
+        self._forked: Recipe | None = None  # kept for processes that are forked from this one
         self.payload_fd = -1
         self._kept: list[object] = []
-        if payload is None:
-            self._own = config.part(Recipe)
+        if config.in_process:
+            self._own = recipe
         else:
-            self.payload_fd = filled_region(payload.nbytes, "dataset", payload.write)
-            self._kept = payload.kept
+            self._ship(recipe)
         self._pid = os.getpid()
         self._closed = False
         self._pipeline: Pipeline | InProcess | None = None
@@ -55,7 +64,22 @@ class Engine:
         self.trace: TraceWriter | None = None
         self._benchmark: BenchmarkWriter | None = None
         self._log: LogHandle | None = None
-        self._zygote = Zygote.acquire() if config.worker_per_consumer else None
+        # One that is forked holds what is here when the loader is started.
+        early = config.worker_per_consumer and config.start_method != "fork"
+        self._zygote = Zygote.acquire(config.start_method) if early else None
+
+    def _ship(self, recipe: Recipe) -> None:
+        config = self._config
+        if config.start_method == "fork":
+            self._forked = recipe
+            payload = pack(keep_for_forks(recipe))
+        else:
+            # Endpoints and Ray have no script to import.
+            by_name = config.start_method == "main" and not config.sources
+            with main_has(names_in_workers() if by_name else ()):
+                payload = pack(vars(recipe), elsewhere=bool(config.sources))
+        self.payload_fd = filled_region(payload.nbytes, "dataset", payload.write)
+        self._kept = payload.kept
 
     @property
     def started(self) -> bool:
@@ -71,7 +95,24 @@ class Engine:
         if self._own is not None:
             return self._with_dataset(self._own)
         size = os.fstat(self.payload_fd).st_size
-        return Recipe(**unpack(memoryview(map_private(self.payload_fd, size))))
+        return recipe_of(unpack(memoryview(map_private(self.payload_fd, size))))
+
+    def try_one_batch(self) -> int | None:
+        """See `swift_loader.loader.trial`."""
+        config = self._config
+        zygote = Zygote.acquire(config.start_method)
+        try:
+            return try_one_batch(
+                zygote,
+                self.payload_fd,
+                # The keys of a sampler are for workers alone: drawing them would change its state.
+                0 if config.by_sampler else config.batch_size,
+                config.seed or 0,
+                config.timeout,
+                Target(decoder=config.batch_decoder).decode_with(),
+            )
+        finally:
+            zygote.release()
 
     def _with_dataset(self, recipe: Recipe) -> Recipe:
         """The recipe of this process, whose data set is built once."""
@@ -93,6 +134,8 @@ class Engine:
         Raises what the dataset's constructor raised in a worker, or `LoaderError`.
         """
         config = self._config
+        if self._zygote is None and config.worker_per_consumer:
+            self._zygote = Zygote.acquire(config.start_method)
         log = self._log = open_log(config.logger, consumer_role(consumer))
         self.meter = Meter(consumer)
         place = Place(
@@ -211,6 +254,8 @@ class Engine:
         if self.payload_fd >= 0:
             os.close(self.payload_fd)
         self._kept.clear()
+        if self._forked is not None:
+            forget_for_forks(self._forked)
         if self._log is not None:
             self._log.close()
 

@@ -18,9 +18,9 @@ generator             its initial seed: seed
 in_order              in_order
 pin_memory,           the same
 pin_memory_device
-persistent_workers,   nothing: workers stay for all epochs, and are started in a way of our own
-multiprocessing_
+multiprocessing_      start_method: "fork" for fork, "main" for spawn and forkserver
 context
+persistent_workers    nothing: workers stay for all epochs
 ====================  ==========================================================================
 """
 
@@ -62,6 +62,9 @@ def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
     }
     if dataloader.num_workers and dataloader.prefetch_factor:
         options["data_queue_size"] = dataloader.num_workers * dataloader.prefetch_factor
+    context = dataloader.multiprocessing_context
+    if context is not None:
+        options["start_method"] = "fork" if context.get_start_method() == "fork" else "main"
     if dataloader.timeout:
         options["timeout"] = dataloader.timeout
     # torch wraps data pipes for its own pickling.

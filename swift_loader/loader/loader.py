@@ -6,12 +6,10 @@ import textwrap
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 import torch
 
-from swift_loader.batch.shipping import pack
 from swift_loader.errors import ClosedError, refuse
 from swift_loader.loader.checks import chosen_seed, epoch_number, function, optional
 from swift_loader.loader.construction import Construction
@@ -22,6 +20,7 @@ from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import facts_of, order_of, sampling_of, size_of_stream
 from swift_loader.loader.target import Target
 from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
+from swift_loader.loader.trial import count_samples
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_seed
@@ -30,8 +29,6 @@ from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collec
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.transport.slots import OnMap
-from swift_loader.worker.recipe import Recipe
-from swift_loader.worker.trial import count_samples, try_one_batch
 
 __all__ = ["SwiftLoader"]
 
@@ -64,9 +61,7 @@ class SwiftLoader(Construction, TorchAttributes):
         self._given = {name: value for name, value in given.items() if name not in _LARGE}
         self._sampling = sampling_of(config)
         self._seed = chosen_seed(config.seed)
-        parts = {about.name: getattr(config, about.name) for about in fields(Recipe)}
-        payload = None if config.in_process else pack(parts, elsewhere=bool(config.sources))
-        self._engine = Engine(config, payload)
+        self._engine = Engine(config)
         self._dataset = Dataset(config, self._engine.recipe)
         self._config = config = config.without_dataset()
         # Closes at the interpreter's end too, and must hold nothing that holds the loader.
@@ -75,10 +70,11 @@ class SwiftLoader(Construction, TorchAttributes):
         self._length_is_known = False
         self._said_size: int | None = None  # batches, by a stream's own length
         if config.validate and not config.in_process:
-            recipe = self._engine.recipe()
-            # The keys of a sampler are for workers alone: drawing them would change its state.
-            size = 0 if config.by_sampler else config.batch_size
-            self._learn_length(try_one_batch(recipe, size, config.batch_decoder))
+            try:
+                self._learn_length(self._engine.try_one_batch())
+            except BaseException:
+                self._finalizer()
+                raise
         self._equal_steps: EqualSteps | None = None
         self._hand_on: OnMap | None = None  # set by `swift_loader.loader.handing_on`
         self._consumer = 0

@@ -43,6 +43,7 @@ from swift_loader.loader.checks import (
     seconds,
     seconds_or_0,
     seed_number,
+    start_method_of_script,
     torch_generator,
     whole,
 )
@@ -51,6 +52,7 @@ from swift_loader.pipeline.elsewhere import RemoteWorkers, remote_workers_of
 from swift_loader.telemetry.log import LogConfig, log_config
 from swift_loader.worker.cpus import available_cpus
 from swift_loader.worker.recipe import given as given_dataset
+from swift_loader.worker.script import StartMethod
 
 __all__ = ["Config", "Definition", "definitions", "parameters_text"]
 
@@ -187,6 +189,15 @@ class Config:
         None, optional(function), WHO,
         "called once in each worker with its number, after it has built its data set: "
         "`get_worker_info().dataset` is that",
+    )
+    start_method: StartMethod = option(
+        "auto", start_method_of_script, WHO,
+        'how workers come by what the script has set. `"main"`: they import the script once, for '
+        'all workers, without what stands below `if __name__ == "__main__"`. `"fresh"`: they never '
+        'see it. `"fork"`: their common parent is forked from this process in `start()`, before '
+        'CUDA is in use. `"auto"`: `"main"` where the script has such a guard, else `"fresh"`. '
+        "`docs/workers.md` has a table",
+        given='Literal["auto", "main", "fresh", "fork"]',
     )
     # ---- order
     shuffle: bool = option(
@@ -355,6 +366,9 @@ class Config:
         if not values["by_sampler"]:
             check_told_of_ranks("nb_consumer" in named)
         sources = remote_workers_of(values["remote_workers"], values["remote_key"])
+        if sources and values["start_method"] == "fork":
+            refuse("start_method", "fork", "remote_workers are not forked from this process: give "
+                   "'main' or 'fresh'")  # fmt: skip
         values["sources"] = tuple(sources)
         nb_remote = sum(source.nb_links for source in sources)
         workers = values["worker_per_consumer"]

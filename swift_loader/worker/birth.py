@@ -40,7 +40,8 @@ from swift_loader.worker.faults import report
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
 from swift_loader.worker.rank_watch import tell_group
-from swift_loader.worker.recipe import Recipe, build_dataset
+from swift_loader.worker.recipe import Recipe, build_dataset, recipe_of
+from swift_loader.worker.script import state
 from swift_loader.worker.shard import StreamInfo
 from swift_loader.worker.split import Split
 from swift_loader.worker.zygote import Inherited, Spawn
@@ -111,7 +112,8 @@ def settle(
     """
     if place.affinity and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, place.affinity[index % len(place.affinity)])
-    torch.set_num_threads(_nb_threads(environ.get("OMP_NUM_THREADS", "")))
+    # OpenMP's threads do not come along in a fork, and it waits for them for ever.
+    torch.set_num_threads(1 if state.forked else _nb_threads(environ.get("OMP_NUM_THREADS", "")))
 
 
 def _nb_threads(text: str) -> int:
@@ -174,12 +176,14 @@ class Birth:
         if isinstance(payload, int):
             self._payload_fd = payload
             payload = read_payload(payload)
+        with step("importing the script (start_method='main'; 'fresh' does without)"):
+            state.check()
         with step("unpacking the dataset's class and arguments"):
             if place.log is not None:
                 self.log = open_log(place.log, worker_role(place.consumer_index, index))
                 self.log.logger.info("worker started, pid {}", os.getpid())
             seed_worker(self.seed)
-            self.recipe = recipe = Recipe(**unpack(payload))
+            self.recipe = recipe = recipe_of(unpack(payload))
         if place.group is not None:
             tell_group(*place.group)
         with step("building the dataset"), self.split.watching():
@@ -193,7 +197,7 @@ class Birth:
 
     def build_again(self) -> Any:
         """A stream as it was at this worker's birth, whatever was done to it since."""
-        recipe = Recipe(**unpack(read_payload(self._payload_fd)))
+        recipe = recipe_of(unpack(read_payload(self._payload_fd)))
         with self.split.watching():
             dataset, _ = build_dataset(recipe)
             self._announce(dataset)

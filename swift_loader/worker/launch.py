@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
-import sys
 import threading
 from typing import ClassVar
 
@@ -17,22 +15,17 @@ from swift_loader.errors import WorkerDiedError
 from swift_loader.transport.channel import Channel, ChannelClosedError, channel_pair
 from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.table import pack
+from swift_loader.worker.boot import boot
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
-from swift_loader.worker.signals import QUIET_SIGNALS
-from swift_loader.worker.surroundings import Surroundings, importable_path
+from swift_loader.worker.script import StartMethod
+from swift_loader.worker.surroundings import Surroundings
 from swift_loader.worker.zygote import Inherited, Spawn
 
 __all__ = ["BATCH_WORKER", "LaunchedWorker", "Zygote"]
 
 BATCH_WORKER = "swift_loader.worker.process"  # the kind of worker that makes batches of a dataset
 
-# Nothing but `sys` is imported before the search path is the script's: until then the working
-# directory stands first, and there may be a `json.py`.
-_BOOT = (
-    "import sys; sys.path[:] = eval(sys.argv.pop(1)); "
-    "from swift_loader.worker.zygote import main; main(int(sys.argv.pop(1)))"
-)
 _EXIT_GRACE_S = 5.0
 
 
@@ -82,30 +75,37 @@ class LaunchedWorker:
 
 
 class Zygote:
-    """A handle on the process that workers are forked from; one a training process.
+    """A handle on the process that workers are forked from; one a training process and method.
 
-    `acquire` starts it, or shares the one that runs; it ends with the last `release`. Where the
-    process was killed, the next `spawn` starts another one.
+    `acquire` starts it, or shares the one that runs; it ends with the last `release`. One that is
+    forked from the training process holds what is there at that moment, and is not shared. Where
+    the process was killed, the next `spawn` starts another one.
     """
 
     # Of a kind that one thread may take twice: the collector may free, and so close, a forgotten
     # loader while the thread that it runs in builds the next one.
     _lock: ClassVar[threading.RLock] = threading.RLock()
-    _running: ClassVar[Zygote | None] = None
+    _running: ClassVar[dict[StartMethod, Zygote]] = {}
 
-    def __init__(self) -> None:
+    def __init__(self, method: StartMethod) -> None:
+        self._method = method
         self._users = 0
         self._owner_pid = os.getpid()
         self._spawning = threading.Lock()
-        self._control, self._process = _boot()
+        self._control, self._process = boot(self._method)
 
     @classmethod
-    def acquire(cls) -> Zygote:
-        """The running zygote, or a new one. Pair with `release`."""
+    def acquire(cls, method: StartMethod = "fresh") -> Zygote:
+        """The running zygote, or a new one. Pair with `release`.
+
+        Raises `ConfigError` where there can be none by this method.
+        """
         with cls._lock:
-            zygote = cls._running
+            zygote = cls._running.get(method)
             if zygote is None:
-                zygote = cls._running = cls()
+                zygote = cls(method)
+                if method != "fork":
+                    cls._running[method] = zygote
             zygote._users += 1
             return zygote
 
@@ -127,7 +127,7 @@ class Zygote:
                 return self._request(index, place, payload_fd, module)
             except ChannelClosedError:
                 self._end()
-                self._control, self._process = _boot()
+                self._control, self._process = boot(self._method)
             try:
                 return self._request(index, place, payload_fd, module)
             except ChannelClosedError as error:
@@ -160,8 +160,8 @@ class Zygote:
             self._users -= 1
             if self._users > 0 or self._owner_pid != os.getpid():
                 return
-            if Zygote._running is self:
-                Zygote._running = None
+            if Zygote._running.get(self._method) is self:
+                del Zygote._running[self._method]
         self._end()
 
     def _end(self) -> None:
@@ -174,38 +174,9 @@ class Zygote:
                 self._process.wait(_EXIT_GRACE_S)
 
 
-def _boot() -> tuple[Channel, subprocess.Popen[bytes]]:
-    """Start the process: its control channel, and the process."""
-    control, theirs = channel_pair()
-    environ = dict(os.environ)
-    # One process a core is the plan; a pool of threads in each would be too many.
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        environ.setdefault(name, "1")
-    # Blocked until the zygote has its handlers, or Ctrl-C in its first second would kill it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, QUIET_SIGNALS)
-    try:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-                "-c",
-                _BOOT,
-                ascii(importable_path()),
-                str(theirs.fileno()),
-            ],
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            env=environ,
-        )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
-    return control, process
-
-
 def _forget_in_forked_child() -> None:
     Zygote._lock = threading.RLock()
-    Zygote._running = None
+    Zygote._running = {}
 
 
 os.register_at_fork(after_in_child=_forget_in_forked_child)

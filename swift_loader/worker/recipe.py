@@ -12,7 +12,10 @@ from torch.utils.data import IterableDataset
 from swift_loader.batch.fetch import OnError
 from swift_loader.errors import refuse
 
-__all__ = ["UNSIZED", "Recipe", "build_dataset", "given", "length_of_stream"]
+__all__ = [
+    *("UNSIZED", "Recipe", "build_dataset", "forget_for_forks", "given", "keep_for_forks"),
+    *("length_of_stream", "recipe_of"),
+]
 
 UNSIZED = 2**62  # the length of a dataset that has none, where a sampler gives its keys
 _MAX_LENGTH = 2**62
@@ -31,6 +34,27 @@ class Recipe:
     threads_per_worker: int
     auto_collation: bool = True  # False: a batch is a single sample
     by_sampler: bool = False  # the keys are the user's: the dataset need not tell its length
+
+
+_inherited: dict[int, Recipe] = {}
+
+
+def keep_for_forks(recipe: Recipe) -> dict[str, Any]:
+    """Keep `recipe` for processes that are forked from this one; what is shipped instead."""
+    _inherited[id(recipe)] = recipe
+    return {"inherited": id(recipe)}
+
+
+def forget_for_forks(recipe: Recipe) -> None:
+    """The opposite of `keep_for_forks`."""
+    _inherited.pop(id(recipe), None)
+
+
+def recipe_of(parts: dict[str, Any]) -> Recipe:
+    """The recipe whose parts were shipped."""
+    if "inherited" in parts:
+        return _inherited[parts["inherited"]]
+    return Recipe(**parts)
 
 
 def build_dataset(recipe: Recipe) -> tuple[Any, int | None]:

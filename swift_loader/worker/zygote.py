@@ -4,6 +4,9 @@ Workers must start fast and must never be forked from the training process, whos
 CUDA, threads and locks. So one plain Python process imports torch once and forks a worker whenever
 it is asked to (the idea of CPython's `multiprocessing.forkserver` and Android's zygote).
 
+It is a fresh process, which may be told to import the user's script first (`ImportScript`); or it
+is forked from the training process, if the user says so: see `swift_loader.worker.script`.
+
 It is asked by one `Spawn` frame on its control channel, with descriptors; it answers on the
 worker's own sentinel socket:
 
@@ -17,6 +20,7 @@ ends. Nothing here waits for anything that a worker holds.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -26,18 +30,20 @@ import selectors
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
+from swift_loader.batch.identity import main_is_shared
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.table import message, pack, unpack
 from swift_loader.transport.wakeup import Wakeup
-from swift_loader.worker import signals
+from swift_loader.worker import script, signals
 from swift_loader.worker.place import Place
 from swift_loader.worker.surroundings import Surroundings
 
-__all__ = ["Exited", "Inherited", "Spawn", "Started", "main"]
+__all__ = ["Exited", "Inherited", "Spawn", "Started", "main", "main_of_fork"]
 
 _TAIL_BYTES = 8192
 _PR_SET_PDEATHSIG = 1
@@ -105,8 +111,7 @@ def main(control_fd: int) -> None:
     # What every worker needs, imported once:
     import swift_loader.worker.process  # noqa: F401
 
-    gc.collect()
-    gc.freeze()  # the collector of a worker would touch, and so copy, every page it looks at
+    _freeze()
     try:
         _Zygote(Channel(socket.socket(fileno=control_fd))).serve()
     except _ForkedWorker as worker:
@@ -114,6 +119,30 @@ def main(control_fd: int) -> None:
     else:
         return
     run()  # outside of the handler: what the worker raises is not an error while handling another
+
+
+def main_of_fork(control_fd: int) -> NoReturn:
+    """The same for a process that was forked from the training process, whose stack is below."""
+    status = 1
+    try:
+        script.state.forked = True
+        main_is_shared()
+        atexit._clear()  # the training process's
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), 0)
+        main(control_fd)
+        status = 0
+    except BaseException:  # noqa: BLE001 - nobody else would tell
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _freeze() -> None:
+    """The collector of a worker would touch, and so copy, every page it looks at."""
+    if not script.state.forked:  # the training process may be large
+        gc.collect()
+    gc.freeze()
 
 
 class _Zygote:
@@ -142,7 +171,14 @@ class _Zygote:
             self._open = False
             return
         for frame in frames:
-            self._spawn(unpack(*frame))
+            told = unpack(*frame)
+            if isinstance(told, script.ImportScript):
+                script.import_script(told.how)
+                signals.be_quiet()  # the script may have handlers of its own
+                signal.signal(signal.SIGCHLD, signals.do_nothing)
+                _freeze()
+            else:
+                self._spawn(told)
 
     def _spawn(self, request: Spawn) -> None:
         run = importlib.import_module(request.module).main  # once for all workers of this kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -96,26 +97,34 @@ def test_validate_works_for_datasets_shorter_than_a_batch() -> None:
         assert remaining(iter(loader)) == [0, 1, 2]
 
 
-def test_constructor_that_raises_in_a_worker_arrives_at_start() -> None:
-    kwargs = {"how": "raise", "pid": os.getpid()}
-    loader = SwiftLoader(datasets.BrokenConstructor, kwargs, worker_per_consumer=3)
+@pytest.mark.parametrize("validate", [True, False])
+def test_constructor_that_goes_wrong_in_a_worker_arrives(validate: bool) -> None:
+    def start(how: str) -> None:
+        kwargs = {"how": how, "pid": os.getpid()}
+        SwiftLoader(datasets.BrokenConstructor, kwargs, 1, 1, 3, validate=validate).start(0)
+
     with pytest.raises(FileNotFoundError, match=r"/nowhere/data\.bin") as caught:
-        loader.start(0)
+        start("raise")
     assert "building the dataset" in str(caught.value.__cause__)
     assert "in __init__" in str(caught.value.__cause__)
     assert "During handling" not in str(caught.value.__cause__)
-
-
-def test_constructor_that_exits_arrives_at_start() -> None:
-    loader = SwiftLoader(datasets.BrokenConstructor, {"how": "exit", "pid": os.getpid()})
     with pytest.raises(WorkerError, match="SystemExit: 3"):
-        loader.start(0)
-
-
-def test_constructor_that_ends_the_process_arrives_at_start() -> None:
-    loader = SwiftLoader(datasets.BrokenConstructor, {"how": "os._exit", "pid": os.getpid()})
+        start("exit")
     with pytest.raises(WorkerDiedError, match="code 9"):
-        loader.start(0)
+        start("os._exit")
+
+
+def test_validate_is_right_where_the_training_process_differs_from_a_worker() -> None:
+    torch.set_default_device("meta")
+    try:
+
+        async def in_a_notebook() -> list[int]:
+            with SwiftLoader(datasets.RunsAsync, {"n": 4}, batch_size=2) as loader:
+                return [i for batch in loader for i in batch.tolist()]
+
+        assert asyncio.run(in_a_notebook()) == [0, 1, 2, 3]
+    finally:
+        torch.set_default_device(None)
 
 
 def test_exception_with_a_constructor_of_its_own_keeps_its_type_and_attributes() -> None:

@@ -75,7 +75,8 @@ PRIVATE = {
         "worker/split.py": "Hugging Face: a stream that splits itself by rank is known"
     },
     "_mmap": {"batch/memmaps.py": "numpy: memory maps travel as the name of their file"},
-    "_args_from_interpreter_flags": {"worker/launch.py": "workers get the flags of python -X, -W"},
+    "_args_from_interpreter_flags": {"worker/boot.py": "workers get the flags of python -X, -W"},
+    "_clear": {"worker/zygote.py": "a forked worker runs what the script registered with atexit"},
     "_run_exitfuncs": {"worker/birth.py": "what a data set registered with atexit runs"},
     "_posixshmem": {"transport/memory.py": "macOS: memory without a name"},
     "_fd": {"batch/handles.py": "shared memory of multiprocessing outlives the workers"},

@@ -19,6 +19,7 @@ from swift_loader.plan import Plan
 from swift_loader.transport import messages
 from swift_loader.transport.table import TABLE, MessageError, pack, unpack
 from swift_loader.worker.place import Place
+from swift_loader.worker.script import ImportScript
 from swift_loader.worker.surroundings import Surroundings
 
 FAULT = messages.ErrorReport(b"N.", "ValueError", "broken", "Traceback ...", "fetching", (3,))
@@ -43,6 +44,7 @@ MESSAGES = [
         Surroundings({"A": "b"}, "/", ["/x"], ["a.py"], {"umask": b""}),
         "module",
     ),
+    ImportScript({"name": "x", "init_main_from_path": "/x/y.py"}),
     life.Started(77),
     life.Exited(-9, "last words", 1 << 30),
     pipes.Begin(1, SeedGenerator(3), b"fn", 4),

@@ -1,0 +1,112 @@
+"""One batch in a worker, before anything else is launched: what goes wrong, goes wrong here.
+
+The worker is one like those that follow, alone, and ends with the trial. So a class that can't
+travel, a dataset that can't be built, a sample that raises, a batch that can't be collated, encoded
+or decoded show themselves when the loader is built, by their own exceptions. The training process
+runs nothing of the data set's: its default device, event loop or generators may be others.
+
+It costs no time in the end: the worker waits for the process that all workers are forked from, as
+those after it would.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swift_loader.batch.codec import decode
+from swift_loader.batch.seeding import generators_untouched
+from swift_loader.errors import WorkerDiedError, WorkerTimeoutError
+from swift_loader.order.part import Number
+from swift_loader.pipeline.link import Event, Gone, MadeBatch, NoMore, NotMade, Refused, Up
+from swift_loader.pipeline.local import LocalLink
+from swift_loader.plan import Plan
+from swift_loader.worker.faults import revive
+from swift_loader.worker.launch import Zygote
+from swift_loader.worker.place import Place
+from swift_loader.worker.recipe import Recipe, build_dataset
+
+__all__ = ["count_samples", "try_one_batch"]
+
+_WHERE = "the worker that tries one batch (validate)"
+_END_S = 5.0
+_MANY = 2**62
+
+
+def try_one_batch(
+    zygote: Zygote,
+    payload_fd: int,
+    batch_size: int,
+    seed: int,
+    timeout_s: float | None,
+    decoder: Callable[[bytes, NDArray[np.uint8]], Any] | None,
+) -> int | None:
+    """Make a batch of the first samples and take it apart; returns the length, None of a stream.
+
+    `batch_size` 0: only build the dataset.
+
+    Raises what the user's code raises; `WorkerDiedError` and `WorkerTimeoutError`, for which the
+    worker has `timeout_s` once the dataset is built.
+    """
+    link = LocalLink(zygote, 0, Place(0, 1, 1, seed, None), payload_fd, 1)
+    try:
+        up = _wait_for(link, Up, None)
+        nb_samples: int | None = up.nb_samples
+        if not batch_size or nb_samples == 0:
+            return nb_samples
+        count = _MANY if nb_samples is None else nb_samples
+        link.set_plan(0, Plan(count, batch_size, 1, False, 0, seed, "balanced"))
+        link.make(0, Number(0, 0, 0), b"")
+        link.flush()
+        made = _wait_for(link, MadeBatch, timeout_s)
+        if made is not None:
+            skeleton, base = made.parcel.open()
+            (decoder or decode)(skeleton, base)
+        return nb_samples
+    finally:
+        link.close()
+        link.wait_closed(time.monotonic() + _END_S)
+
+
+def _wait_for(link: LocalLink, kind: type[Any], timeout_s: float | None) -> Any:
+    """The event of this kind; None where there is no batch. Raises what the worker says instead."""
+    ends_s = None if timeout_s is None else time.monotonic() + timeout_s
+    poll = select.poll()
+    for fd in link.filenos():
+        poll.register(fd, select.POLLIN)
+    while True:
+        for event in link.receive():
+            if isinstance(event, kind):
+                return event
+            _raise_what_it_says(event)
+            if isinstance(event, NoMore):  # an empty stream
+                return None
+        left_s = None if ends_s is None else ends_s - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            raise WorkerTimeoutError(
+                f"{_WHERE} made none within timeout={timeout_s:g} s. It is\n{link.stack()}"
+            )
+        poll.poll(None if left_s is None else left_s * 1000)
+
+
+def _raise_what_it_says(event: Event) -> None:
+    match event:
+        case Refused(fault=fault):
+            raise revive(fault, _WHERE)
+        case NotMade(fault=fault) if fault is not None:
+            raise revive(fault, _WHERE)
+        case Gone(story=story):
+            raise WorkerDiedError(f"{_WHERE}: {story}")
+        case _:
+            pass
+
+
+def count_samples(recipe: Recipe) -> int | None:
+    """The length of the dataset; None for a stream."""
+    with generators_untouched():
+        return build_dataset(recipe)[1]

@@ -283,6 +283,8 @@ def _version() -> str:
         return importlib.metadata.version("swift-loader")
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
+    except TypeError:  # bytes in `sys.path`, which Python imports from, and this does not take
+        return "unknown"
 
 
 def _host() -> dict[str, object]:

@@ -85,6 +85,7 @@ def enter(spawn: Spawn, inherited: Inherited) -> tuple[Channel, Progress]:
     spawn.surroundings.enter()
     faulthandler.enable()
     faulthandler.register(signals.STACK_SIGNAL, file=inherited.stack, all_threads=True)
+    signals.make_room()
     settle(spawn.place, spawn.index, os.environ)
     progress_map = map_shared(inherited.progress, Progress.NBYTES)
     os.close(inherited.progress)

@@ -5,6 +5,7 @@ Role: part of the training process. Sends `ImportScript`, to a fresh one that im
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -57,14 +58,16 @@ def boot(method: StartMethod) -> tuple[Channel, Process]:
         _check_forkable()
     how = how_to_import() if method == "main" else None
     control, theirs = channel_pair()
+    # Above the standard streams, one of which may be closed here and open there.
+    fd = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 3)
+    theirs.close()
     # Blocked until it has its handlers, or Ctrl-C in its first second would kill it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, QUIET_SIGNALS)
     try:
-        fd = theirs.fileno()
         process: Process = _Forked(fd) if method == "fork" else _fresh(fd)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
+        os.close(fd)
     if how is not None:
         control.send(*pack(ImportScript(how)))
     return control, process
@@ -80,8 +83,18 @@ def _fresh(control_fd: int) -> subprocess.Popen[bytes]:
         [sys.executable, *flags, "-c", _BOOT, ascii(importable_path()), str(control_fd)],
         pass_fds=(control_fd,),
         stdin=subprocess.DEVNULL,
+        stdout=None if _is_open(1) else subprocess.DEVNULL,
+        stderr=None if _is_open(2) else subprocess.DEVNULL,
         env=environ,
     )
+
+
+def _is_open(fd: int) -> bool:
+    """Whether a standard stream is, and not a descriptor of something else in its place."""
+    try:
+        return os.get_inheritable(fd)
+    except OSError:
+        return False
 
 
 class _Forked:

@@ -51,9 +51,9 @@ def search_path() -> list[Any]:
     return [path for path in own if isinstance(path, (str, bytes, os.PathLike))]
 
 
-def importable_path() -> list[str | bytes]:
-    """The entries of `search_path` that Python imports from."""
-    return [path for path in search_path() if isinstance(path, (str, bytes))]
+def importable_path() -> list[str]:
+    """The entries of `search_path` that Python imports from. Some libraries want no bytes there."""
+    return [os.fsdecode(path) for path in search_path() if isinstance(path, (str, bytes))]
 
 
 def _cwd() -> str | None:

@@ -15,14 +15,14 @@ worker's own sentinel socket:
 
 The closing of a sentinel by the other side means "kill this worker"; the closing of the control
 channel means that the training process is gone, or done: all workers are killed and the process
-ends. Nothing here waits for anything that a worker holds.
+ends. Nothing here waits for anything that a worker holds, nor for a reader of stderr. Programs that
+a worker leaves behind are ended: see `swift_loader.worker.strays`.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
@@ -30,6 +30,7 @@ import selectors
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,13 +41,15 @@ from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.table import message, pack, unpack
 from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker import script, signals
+from swift_loader.worker.forwarding import Forwarding
 from swift_loader.worker.place import Place
+from swift_loader.worker.strays import Strays, die_with_parent, wake_when_parent_ends
 from swift_loader.worker.surroundings import Surroundings
 
 __all__ = ["Exited", "Inherited", "Spawn", "Started", "main", "main_of_fork"]
 
 _TAIL_BYTES = 8192
-_PR_SET_PDEATHSIG = 1
+_END_S = 1.5  # for children that don't end at once
 
 
 class Inherited(NamedTuple):
@@ -128,8 +131,10 @@ def main_of_fork(control_fd: int) -> NoReturn:
         script.state.forked = True
         main_is_shared()
         atexit._clear()  # the training process's
-        with open(os.devnull) as nothing:
-            os.dup2(nothing.fileno(), 0)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        while nothing < 3:  # a standard stream that is closed
+            nothing = os.dup(nothing)
         main(control_fd)
         status = 0
     except BaseException:  # noqa: BLE001 - nobody else would tell
@@ -153,16 +158,28 @@ class _Zygote:
         self._selector.register(control, selectors.EVENT_READ, self._on_control)
         self._open = True
         self._wakeup = Wakeup()
+        self._stderr = Forwarding(self._selector)
+        self._strays = Strays()
+        wake_when_parent_ends(lambda: script.state.importing)
         signal.signal(signal.SIGCHLD, signals.do_nothing)
         signal.set_wakeup_fd(self._wakeup.signal_fd, warn_on_full_buffer=False)
         self._selector.register(self._wakeup, selectors.EVENT_READ, self._on_wake)
 
     def serve(self) -> None:
         while self._open:
-            for key, _ in self._selector.select():
-                key.data()
+            self._turn(None)
         for child in self._children.values():
             os.kill(child.pid, signal.SIGKILL)
+        self._selector.unregister(self._control)
+        ends_s = time.monotonic() + _END_S
+        while (self._children or self._strays) and time.monotonic() < ends_s:
+            self._turn(_END_S)
+
+    def _turn(self, at_most_s: float | None) -> None:
+        due_s = self._strays.kill_the_late()
+        waits_s = [one for one in (due_s, at_most_s) if one is not None]
+        for key, _ in self._selector.select(min(waits_s, default=None)):
+            key.data()
 
     def _on_control(self) -> None:
         try:
@@ -176,6 +193,7 @@ class _Zygote:
                 script.import_script(told.how)
                 signals.be_quiet()  # the script may have handlers of its own
                 signal.signal(signal.SIGCHLD, signals.do_nothing)
+                self._strays.these_are_ours()
                 _freeze()
             else:
                 self._spawn(told)
@@ -200,7 +218,7 @@ class _Zygote:
             os.close(stderr_read)
             os.dup2(stderr_write, 2)
             os.close(stderr_write)
-            _die_with_parent(parent)
+            die_with_parent(parent)
             inherited = Inherited(*fds)
             raise _ForkedWorker(lambda: run(request, inherited))
         os.close(stderr_write)
@@ -215,9 +233,11 @@ class _Zygote:
     def _leave(self) -> None:
         """In the child: let go of what belongs to the zygote. (Channels close by themselves.)"""
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGCHLD, signal.SIGCONT):
+            signal.signal(number, signal.SIG_DFL)
         self._selector.close()
         self._wakeup.close()
+        self._stderr.leave()
         for child in self._children.values():
             if child.stderr_fd >= 0:  # it ended, and is not reaped yet
                 os.close(child.stderr_fd)
@@ -225,10 +245,18 @@ class _Zygote:
 
     def _on_wake(self) -> None:
         self._wakeup.clear()
-        for pid in list(self._children):
-            done, status, usage = os.wait4(pid, os.WNOHANG)
-            if done:
-                self._on_exit(self._children.pop(pid), status, usage.ru_maxrss)
+        some = False
+        with contextlib.suppress(ChildProcessError):  # no more children
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if not pid:
+                    break
+                some = True
+                self._strays.ended(pid)
+                if pid in self._children:
+                    self._on_exit(self._children.pop(pid), status, usage.ru_maxrss)
+        if some:
+            self._strays.end(self._children)
 
     def _on_exit(self, child: _Child, status: int, max_rss: int) -> None:
         if child.stderr_fd >= 0:
@@ -266,18 +294,9 @@ class _Zygote:
                 return
             child.tail += data
             del child.tail[:-_TAIL_BYTES]
-            with contextlib.suppress(OSError):  # nobody reads our stderr any more
-                os.write(2, data)
+            self._stderr.write(data)
 
     def _tell(self, sentinel: Channel, said: Started | Exited) -> None:
         if not sentinel.closed:
             with contextlib.suppress(ChannelClosedError):  # the loader is gone: nobody to tell
                 sentinel.send(*pack(said))
-
-
-def _die_with_parent(parent: int) -> None:
-    """Linux: killed with the zygote, however it ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)

@@ -323,3 +323,129 @@ def test_two_runs_at_once_and_one_after_a_killed_run(tmp_path: Path) -> None:
             assert second.returncode == 0, err
     result = run(ENDLESS + "for _ in range(500): next(iterator)", tmp_path)
     assert result.returncode == 0, result.stderr
+
+
+def test_signals_to_the_whole_group_end_no_worker(tmp_path: Path) -> None:
+    with running(
+        """
+import subprocess
+class Signalled(Dataset):
+    def __init__(self, n):
+        super().__init__(n)
+        self.mine = 0
+        signal.signal(signal.SIGUSR2, self.count)  # a data set's own
+        asked = [sys.executable, "-c",
+                 "import signal as s; print(s.getsignal(s.SIGUSR1) == s.SIG_DFL)"]
+        self.of_programs = subprocess.check_output(asked, text=True)
+    def count(self, number, frame):
+        self.mine += 1
+    def __getitem__(self, i):
+        return os.getpid(), self.mine, self.of_programs
+
+loader = SwiftLoader(Signalled, {"n": 400}, worker_per_consumer=3, validate=False)
+named = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF,
+         signal.SIGHUP, signal.SIGTERM, signal.SIGRTMIN, signal.SIGRTMIN + 1, signal.SIGRTMAX]
+for number in named:
+    signal.signal(number, lambda *a: None)
+workers = set()
+while len(workers) < 3:  # all are at work
+    workers |= {int(pid) for pid, *_ in loader}
+for _ in range(3):
+    for number in named:
+        os.killpg(0, number)
+after = list(loader)
+assert max(int(mine) for _, mine, _ in after), after[-1]
+assert "True" in after[0][2][0]
+assert loader.stats().restarts == 0
+print("whole", flush=True)
+""",
+        tmp_path,
+    ) as process:
+        wait_for(process, "whole")
+
+
+def test_what_a_sample_has_started_ends_with_its_worker(tmp_path: Path) -> None:
+    with running(
+        """
+import psutil, subprocess
+class Starts(Dataset):
+    def __getitem__(self, i):
+        started = [subprocess.Popen(["sleep", "99"]),
+                   subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 98 & wait"])]
+        return [p.pid for p in started], os.getpid()
+
+loader = SwiftLoader(Starts, {"n": 2}, worker_per_consumer=1, validate=False)
+pids, worker = zip(*[(batch[0], int(batch[1])) for batch in loader])
+started = [psutil.Process(int(pid)) for four in pids for pid in four]
+started += [child for one in started for child in one.children()]
+assert len(started) >= 4, started
+os.kill(worker[0], signal.SIGKILL)
+_, alive = psutil.wait_procs(started, 6)
+if not alive:
+    with SwiftLoader(Starts, {"n": 1}, validate=False) as other:
+        started = [psutil.Process(int(pid)) for batch in other for pid in batch[0]]
+    _, alive = psutil.wait_procs(started, 6)
+print([one.status() for one in alive] or "gone", flush=True)
+""",
+        tmp_path,
+    ) as process:
+        wait_for(process, "gone")
+
+
+def test_output_that_nobody_reads_stops_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    with running(
+        """
+class Talks(Dataset):
+    def __getitem__(self, i):
+        sys.stderr.write("x" * 100_000)
+        return i
+
+loader = SwiftLoader(Talks, {"n": 100}, worker_per_consumer=2, validate=False, timeout=20)
+assert len(list(loader)) == 100
+print("all came", flush=True)
+time.sleep(99)
+""",
+        tmp_path,
+    ) as process:
+        wait_for(process, "all came")
+        members = family(process.pid)
+        assert len(members) == 4
+        zygote = next(one for one in members[1:] if one.ppid() == process.pid)
+        zygote.suspend()
+        process.kill()
+        assert_gone(members)
+
+
+def test_odd_surroundings_are_no_hindrance(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    (folder / "json.py").write_text("print('imported from the working directory', flush=True)")
+    script = tmp_path / "script.py"
+    script.write_text(
+        PREAMBLE
+        + """
+import pathlib, shutil
+class Where(Dataset):
+    def __getitem__(self, i):
+        return [str(p) for p in sys.path[:2]], torch.get_num_threads()
+
+sys.path[:0] = [pathlib.Path("/of/a/path"), b"/of/bytes"]
+first = SwiftLoader(Where, {"n": 2})
+shutil.rmtree(os.getcwd())
+second = SwiftLoader(Where, {"n": 2}, validate=False)
+for loader in (first, second):
+    for paths, threads in loader:
+        assert paths[0][0] == "/of/a/path" and paths[1][0] == "b'/of/bytes'", paths
+        assert int(threads) == 2
+print("done")
+"""
+    )
+    result = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *command(script)],  # without a stderr
+        cwd=folder,
+        env={**environment(), "OMP_NUM_THREADS": "2,3,2"},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    assert result.stdout == "done\n"

@@ -193,4 +193,10 @@ def test_a_fork_is_refused_with_cuda_and_warned_of_with_threads(
     ):
         loader.start(0)
     with pytest.raises(ConfigError, match="remote_workers are not forked"):
-        SwiftLoader(datasets.Numbers, {"n": 4}, start_method="fork", remote_workers="tcp://x:1")
+        SwiftLoader(
+            datasets.Numbers,
+            {"n": 4},
+            start_method="fork",
+            remote_workers="tcp://x:1",
+            remote_key=False,
+        )

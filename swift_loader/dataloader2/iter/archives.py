@@ -190,7 +190,9 @@ class Decompressor(IterDataPipe[tuple[str, StreamWrapper]]):
         file_type: str | CompressionType | None = None,
     ) -> None:
         self.source_datapipe = source_datapipe
-        self.file_type = None if file_type is None else CompressionType(file_type)
+        if isinstance(file_type, str):
+            file_type = CompressionType(file_type.lower())
+        self.file_type = file_type
 
     def __iter__(self) -> Iterator[tuple[str, StreamWrapper]]:
         for path, opened in self.source_datapipe:

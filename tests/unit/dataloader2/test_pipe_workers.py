@@ -400,7 +400,7 @@ class TestDeaths:
     def test_an_item_that_kills_twice_is_an_error_that_says_so(self) -> None:
         with (
             pytest.warns(RuntimeWarning, match="takes its place"),
-            pytest.raises(WorkerDiedError, match="The same item has ended 2 workers"),
+            pytest.raises(WorkerDiedError, match="The same item has ended 3 workers"),
         ):
             list(load(Numbers(60, 23, "kill").sharding_filter(), 2))
 

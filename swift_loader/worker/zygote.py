@@ -174,6 +174,9 @@ class _Zygote:
         ends_s = time.monotonic() + _END_S
         while (self._children or self._strays) and time.monotonic() < ends_s:
             self._turn(_END_S)
+        signal.set_wakeup_fd(-1)
+        self._wakeup.close()
+        self._control.close()
 
     def _turn(self, at_most_s: float | None) -> None:
         due_s = self._strays.kill_the_late()

@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -253,6 +254,16 @@ def test_a_closed_loader_gives_memory_and_descriptors_back_while_it_is_held() ->
         assert not Inventory().more_than(before)
     finally:
         gc.enable()
+
+
+def test_no_process_of_a_loader_leaves_a_socket_unclosed() -> None:
+    script = (
+        "from swift_loader import SwiftLoader; from tests import datasets\n"
+        "with SwiftLoader(datasets.Numbers, {'n': 8}) as loader: assert len(list(loader)) == 8"
+    )
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", script]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "unclosed" not in ran.stderr
 
 
 def test_slots_take_no_descriptors() -> None:

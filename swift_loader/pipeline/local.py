@@ -145,6 +145,8 @@ class LocalLink:
     def _end_if_it_lives(self) -> None:
         """A worker whose end of the channel is closed owes what it can't answer any more."""
         pid = self._process.pid
+        if self._process.sentinel.closed:  # in a process that the user has forked: not ours
+            return
         if pid is None or _is_ending(pid):
             return
         poll = select.poll()

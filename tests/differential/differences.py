@@ -55,9 +55,9 @@ DIFFERENCES: dict[str, Difference] = {
         "collated detached: a gradient can't pass between processes",
     ),
     "StopIteration": Difference(
-        "A data set that raises `StopIteration` in `dataset[i]`",
-        "the epoch ends there, silently",
-        "`WorkerError`, with the samples",
+        "`dataset[i]` raises `StopIteration`, or something that is no `Exception`",
+        "the epoch ends there, silently; or the worker ends",
+        "`WorkerError`, with the samples; its `__cause__` is the original",
     ),
     "error text": Difference(
         "An error in `dataset[i]`",
@@ -75,6 +75,11 @@ DIFFERENCES: dict[str, Difference] = {
         "A stream that splits itself among workers and not by rank, with several ranks",
         "every rank gives every item",
         'every item comes once over all ranks; torch\'s way with `stream_split="workers"`',
+    ),
+    "wrong length": Difference(
+        "A sampler that gives more or fewer keys than its `__len__` says",
+        "all that it gives, in silence",
+        "all that it gives, and a `RuntimeWarning`",
     ),
     "random draws": Difference(
         "Random draws in `dataset[i]`",

@@ -101,7 +101,7 @@ def arguments(setup: Setup) -> dict[str, Any]:
 def own(setup: Setup) -> dict[str, Any]:
     """What only this loader gets."""
     names = ("staged", "resumed_after", "made", "start_method")
-    return {name: setup[name] for name in names if name != "start_method"}
+    return {name: setup[name] for name in names}
 
 
 @some_map_styles

@@ -83,6 +83,7 @@ class Construction:
         num_workers: int | None = None,
         drop_last: bool | None = None,
         prefetch_factor: int | None = None,
+        multiprocessing_context: Any = None,
         generator: torch.Generator | None = None,
         pin_memory: bool = False,
         pin_memory_device: str = "",

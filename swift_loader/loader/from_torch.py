@@ -32,6 +32,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from torch.utils.data.dataloader import default_collate, default_convert
 
 from swift_loader.errors import refuse
+from swift_loader.loader.names import start_method_like
 
 __all__ = ["dataset_and_options"]
 
@@ -64,7 +65,7 @@ def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
         options["data_queue_size"] = dataloader.num_workers * dataloader.prefetch_factor
     context = dataloader.multiprocessing_context
     if context is not None:
-        options["start_method"] = "fork" if context.get_start_method() == "fork" else "main"
+        options["start_method"] = start_method_like("multiprocessing_context", context)
     if dataloader.timeout:
         options["timeout"] = dataloader.timeout
     # torch wraps data pipes for its own pickling.

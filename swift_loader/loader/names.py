@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from swift_loader.errors import ConfigError
+from swift_loader.errors import ConfigError, refuse
 from swift_loader.loader.checks import Check, anything, flag, whole
 
-__all__ = ["ALIASES", "Alias", "by_own_names"]
+__all__ = ["ALIASES", "Alias", "by_own_names", "start_method_like"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,14 @@ def _tail(name: str, value: Any) -> str:
     return "drop" if flag(name, value) else "balanced"
 
 
+def start_method_like(name: str, value: Any) -> str:
+    """Our method for one of `multiprocessing`'s, given by its name or as a context."""
+    method = value if isinstance(value, str) else getattr(value, "get_start_method", str)()
+    if method not in ("fork", "forkserver", "spawn"):
+        refuse(name, value, "give 'fork', 'spawn', 'forkserver', or a context of these")
+    return "fork" if method == "fork" else "main"
+
+
 ALIASES = {
     alias.name: alias
     for alias in (
@@ -37,6 +45,13 @@ ALIASES = {
         ),
         Alias(
             "prefetch_factor", "int | None", "data_queue_size", "batches for each worker", whole(1)
+        ),
+        Alias(
+            "multiprocessing_context",
+            "Any",
+            "start_method",
+            '"fork" is `"fork"`, "spawn" and "forkserver" are `"main"`',
+            start_method_like,
         ),
         Alias("seed_number", "int | None", "seed", ""),
         Alias("seed_numer", "int | None", "seed", ""),

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from swift_loader.errors import ConfigError, refuse
 from swift_loader.order.part import MAX_EPOCH
 from swift_loader.ranks.agreement import known_rank
+from swift_loader.worker.cpus import usable_cpus
 from swift_loader.worker.script import StartMethod, chosen_method, how_to_import, state
 
 __all__ = [
@@ -244,7 +245,7 @@ def cpu_lists(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
     """CPUs that this process may use: a list for all workers, or a list of lists."""
     if value is None:
         return ()
-    here = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    here = sorted(usable_cpus())
     try:
         listed = list(value)
         if all(isinstance(cpu, int) for cpu in listed):

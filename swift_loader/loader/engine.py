@@ -28,6 +28,7 @@ from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark
 from swift_loader.telemetry.trace import TraceWriter, open_trace
 from swift_loader.transport.memory import filled_region, map_private
+from swift_loader.worker.cpus import unbinding
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
 from swift_loader.worker.recipe import (
@@ -144,7 +145,7 @@ class Engine:
             config.worker_per_consumer,
             seed,
             config.logger,
-            config.worker_affinity,
+            config.worker_affinity or unbinding(),
             config.stream_split,
             _group(),
         )

@@ -6,14 +6,19 @@ Reads files and the environment; starts and changes nothing.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from swift_loader.worker.cgroups import MEMBERSHIP, MOUNTED, group_folders, read_text
 
-__all__ = ["CpuLimits", "available_cpus", "cpu_limits"]
+__all__ = ["CpuLimits", "available_cpus", "cpu_limits", "unbinding", "usable_cpus"]
+
+
+_OPENMP = re.compile(r"/lib[gi]?omp\d*[-.][^/]*$")  # GNU's, and LLVM's or Intel's
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,47 @@ class CpuLimits:
         return ", ".join(found)
 
 
+def usable_cpus() -> frozenset[int]:
+    """The CPUs that workers of this process may run on; empty where the system can't tell.
+
+    That is the mask of this process, except where OpenMP has bound its main thread to a part of
+    that (``OMP_PROC_BIND``): OpenMP's places then tell what the mask was, for a worker that
+    inherited the part would share one CPU with all others.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return frozenset()
+    return frozenset(os.sched_getaffinity(0)).union(*_openmp_places())
+
+
+def unbinding() -> tuple[tuple[int, ...], ...]:
+    """The affinity that frees workers of what OpenMP has bound this process to; empty: nothing."""
+    usable = usable_cpus()
+    if not usable or usable == os.sched_getaffinity(0):
+        return ()
+    return (tuple(sorted(usable)),)
+
+
+def _openmp_places() -> list[set[int]]:
+    """The sets of CPUs to which OpenMP binds threads; none where it binds nothing.
+
+    Asked of the library that torch has loaded, by functions that OpenMP has had since 4.5.
+    """
+    libraries = {
+        line.split()[-1]
+        for line in (read_text(Path("/proc/self/maps")) or "").splitlines()
+        if _OPENMP.search(line)
+    }
+    places = []
+    for library in map(ctypes.CDLL, sorted(libraries)):
+        if library.omp_get_proc_bind() == 0:
+            continue
+        for place in range(library.omp_get_num_places()):
+            cpus = (ctypes.c_int * library.omp_get_place_num_procs(place))()
+            library.omp_get_place_proc_ids(place, cpus)
+            places.append(set(cpus))
+    return places
+
+
 def available_cpus() -> int:
     """Whole CPUs that this process and its workers may count on, 1 or more."""
     return cpu_limits().cpus
@@ -63,10 +109,10 @@ def cpu_limits(
 
     `membership` names its control groups, `mounted` is where their files stand.
     """
-    affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
+    usable = usable_cpus()
     return CpuLimits(
         machine=os.cpu_count() or 1,
-        affinity=len(affinity(0)) if affinity else None,
+        affinity=len(usable) or None,
         quota_cpus=_quota_cpus(membership, mounted),
         slurm_cpus=_positive(environ.get("SLURM_CPUS_PER_TASK")),
         nb_processes=_positive(environ.get("LOCAL_WORLD_SIZE")) or 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from swift_loader.worker.cpus import CpuLimits, available_cpus, cpu_limits
+
+WHOLE = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def limits(tmp_path: Path, groups: str, files: dict[str, str], **environ: str) -> CpuLimits:
@@ -98,3 +101,40 @@ def test_process_bound_to_one_cpu_has_one() -> None:
     )
     assert done.stdout.strip() == "1"
     assert available_cpus() >= 1
+
+
+BOUND = """
+import json, os
+import torch
+from swift_loader import SwiftLoader
+from swift_loader.worker.cpus import available_cpus
+
+class Where:
+    def __len__(self): return 4
+    def __getitem__(self, i): return sorted(os.sched_getaffinity(0))
+
+options = {"batch_size": 1, "collate_fn": list, "worker_per_consumer": 2, "validate": False}
+own, last = os.sched_getaffinity(0), max(json.loads(os.environ["WHOLE"]))
+one_cpu = {**options, "worker_affinity": [last]}
+with SwiftLoader(Where, **options) as free, SwiftLoader(Where, **one_cpu) as one:
+    seen = [sorted({tuple(batch[0]) for batch in loader}) for loader in (free, one)]
+print(json.dumps([sorted(own), available_cpus(), *seen]))
+"""
+
+
+@pytest.mark.skipif(len(WHOLE) < 2, reason="needs two CPUs to tell them apart")
+def test_workers_of_a_process_that_openmp_has_bound_use_all_cpus() -> None:
+    environ = {**os.environ, "OMP_PROC_BIND": "true", "WHOLE": json.dumps(WHOLE)}
+    run = subprocess.run(
+        [sys.executable, "-c", BOUND],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    own, count, free, one = json.loads(run.stdout)
+    assert len(own) < len(WHOLE)
+    assert count >= min(2, available_cpus())
+    assert free == [WHOLE]
+    assert one == [[max(WHOLE)]]

@@ -1,0 +1,86 @@
+"""What the training process has set for the whole process reaches its workers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.process.scripts import environment
+
+SCRIPT = """
+import json, locale, logging, multiprocessing, os, resource, sys, warnings
+import torch
+from swift_loader import SwiftLoader
+
+
+def settings():
+    return {
+        "umask": os.umask(umask) and umask,
+        "nice": os.nice(0),
+        "locale": locale.setlocale(locale.LC_CTYPE),
+        "descriptors": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "cores": resource.getrlimit(resource.RLIMIT_CORE),
+        "recursion": sys.getrecursionlimit(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "dtype": str(torch.get_default_dtype()),
+        "level": logging.getLogger().level,
+    }
+
+
+class Tells:
+    def __init__(self, shared):
+        self.shared = shared
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        logging.debug("sample %s", i)
+        self.shared[i] = os.getpid()  # a manager's proxy: needs the key of the training process
+        return settings()
+
+
+umask = 0o027
+if __name__ == "__main__":
+    os.umask(umask)
+    os.nice(3)
+    locale.setlocale(locale.LC_CTYPE, "C")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.setrecursionlimit(1234)
+    torch.use_deterministic_algorithms(True)
+    torch.set_default_dtype(torch.float64)
+    logging.basicConfig(filename="log.txt", level=logging.DEBUG)
+    with multiprocessing.Manager() as manager:
+        shared = manager.dict()
+        options = {"collate_fn": list, "validate": False, "start_method": sys.argv[1]}
+        with SwiftLoader(Tells, {"shared": shared}, **options) as loader:
+            batches = [batch[0] for batch in loader]
+        print(json.dumps([settings(), batches, sorted(shared.keys())]))
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("method", ["fresh", "main", "fork"])
+def test_settings_of_the_process_reach_its_workers(method: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "script.py", method],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert run.returncode == 0, run.stderr
+    own, batches, keys = json.loads(run.stdout)
+    assert batches == [own, own]
+    assert keys == [0, 1]
+    log = (tmp_path / "log.txt").read_text()
+    assert "sample 0" in log
+    assert "sample 1" in log

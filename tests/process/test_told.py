@@ -75,8 +75,9 @@ def test_a_call_is_made_from_the_next_epoch_on_in_every_worker() -> None:
         assert told(next(iterator)) == {(1, 2, 8)}
         loader.call_dataset("resize", torch.tensor([1, 1]).tolist())
         assert all(told(batch) == {(1, 2, 8)} for batch in iterator)  # not in mid-epoch
-        for pid in [worker.pid for worker in _processes()]:
-            os.kill(pid, signal.SIGKILL)  # those that are started anew are told all of it
+        for worker in loader.stats().workers:
+            assert worker.pid is not None
+            os.kill(worker.pid, signal.SIGKILL)  # those that are started anew are told all of it
         assert all(told(batch) == {(2, 3, 2)} for batch in loader)
 
 
@@ -133,12 +134,6 @@ class Noting:
         with open(self.path, "a") as file:
             file.write(str(index))
         return index
-
-
-def _processes() -> list[Any]:
-    import psutil
-
-    return [p for p in psutil.Process().children(recursive=True) if not p.children()]
 
 
 def test_a_sampler_of_a_data_set_that_is_told_goes_on_where_it_was() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from swift_loader import ConfigError, SwiftLoader
+from swift_loader import ConfigError
 from swift_loader.pipeline.elsewhere import RemoteWorkers, remote_workers_of
 from swift_loader.remote.keys import Keys
 
@@ -64,8 +64,3 @@ def test_this_machine_needs_no_key(
     monkeypatch.delenv("SWIFT_LOADER_KEY", raising=False)
     assert len(remote_workers_of(address, None)) == 1
     assert not recwarn.list
-
-
-def test_no_local_workers_need_others() -> None:
-    with pytest.raises(ConfigError, match="worker_per_consumer"):
-        SwiftLoader(range, worker_per_consumer=0)

@@ -101,9 +101,10 @@ class EpochIterator(Iterator[Any]):
         standing = self._standing
         if standing.ended:
             raise StopIteration
-        self._check_alive()
+        if standing.overtaken:
+            self._check_alive()
         began_s = time.perf_counter()
-        depth = self._depth
+        depth = self._pipeline.depth if self._stager is None else self._stager.depth
         found = self._next() if self._equal_steps is None else self._agreed(self._equal_steps)
         if found is None:
             self._check_alive()  # it may have been left in the meantime, by another thread
@@ -128,10 +129,6 @@ class EpochIterator(Iterator[Any]):
                 "the one before, other than with torch's DataLoader. Build a second loader to "
                 "iterate twice at once"
             )
-
-    @property
-    def _depth(self) -> int:
-        return self._pipeline.depth if self._stager is None else self._stager.depth
 
     @property
     def _next_is_ready(self) -> bool:

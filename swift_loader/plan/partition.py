@@ -45,13 +45,30 @@ class Partition:
 
     def nb_batches(self, consumer: int) -> int:
         """Batches of a consumer; consumer 0 has the most."""
+        return self._part(consumer)[2]
+
+    def _part(self, consumer: int) -> tuple[int, int, int]:
+        """Where a consumer's part begins, its places, and its batches; worked out once."""
+        found = self._parts.get(consumer)
+        if found is None:
+            found = self._parts[consumer] = self._work_out(consumer)
+        return found
+
+    @cached_property
+    def _parts(self) -> dict[int, tuple[int, int, int]]:
+        return {}
+
+    def _work_out(self, consumer: int) -> tuple[int, int, int]:
         smallest, longer = divmod(self.nb_positions, self.nb_consumer)
+        largest = smallest + (longer > 0)
+        nb_batches = -(-largest // self.batch_size)
+        if self.tail == "pad":
+            return consumer * largest, largest, nb_batches
+        begin, size = consumer * smallest + min(consumer, longer), smallest + (consumer < longer)
         if self.tail == "drop":
-            return smallest // self.batch_size
-        nb_batches = -(-(smallest + (longer > 0)) // self.batch_size)
-        if self.tail == "balanced":  # a part can't make more batches than it has places
-            return min(nb_batches, smallest + (consumer < longer))
-        return nb_batches
+            nb_batches = smallest // self.batch_size
+            return begin, nb_batches * self.batch_size, nb_batches
+        return begin, size, min(nb_batches, size)  # no more batches than there are places
 
     @cached_property
     def nb_padded(self) -> int:
@@ -73,16 +90,7 @@ class Partition:
         One interval, or two where a padded part wraps round; none when ``first == last``. Needs
         ``0 <= consumer < nb_consumer`` and ``0 <= first <= last <= nb_batches(consumer)``.
         """
-        smallest, longer = divmod(self.nb_positions, self.nb_consumer)
-        nb_batches = self.nb_batches(consumer)
-        if self.tail == "pad":
-            size = smallest + (longer > 0)
-            part = consumer * size
-        else:
-            size = smallest + (consumer < longer)
-            part = consumer * smallest + min(consumer, longer)
-            if self.tail == "drop":
-                size = nb_batches * self.batch_size
+        part, size, nb_batches = self._part(consumer)
         start = part + self._cut(first, size, nb_batches)
         stop = part + self._cut(last, size, nb_batches)
         if start == stop:

@@ -26,7 +26,7 @@ Integers only: the order is the same on every machine and with every numpy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import isqrt
 
 import numpy as np
@@ -82,11 +82,12 @@ def shuffled(
     return pieces[0].copy() if len(pieces) == 1 else np.concatenate(pieces)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Layout:
     """How positions fall into groups, and these into columns: one sample of each run of a group.
 
-    A full shuffle is one group of runs of one sample.
+    A full shuffle is one group of runs of one sample. Two are the same if they are one object:
+    comparing fields at every look into a cache would take as long as the rest of a small batch.
     """
 
     nb_samples: int
@@ -94,12 +95,12 @@ class _Layout:
     nb_runs: int
     nb_groups: int
 
-    @property
+    @cached_property
     def whole(self) -> int:
         """Positions that fall into groups; behind them are those of what is left by whole runs."""
         return self.run * self.nb_runs
 
-    @property
+    @cached_property
     def stride(self) -> int:
         """The samples that are left change places with those at its multiples."""
         return self.whole // max(1, self.nb_samples - self.whole)

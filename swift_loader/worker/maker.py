@@ -136,9 +136,13 @@ def make_batch(
         StageTimes(fetched - began, ended - fetched, encoded - ended),
         skeleton,
         in_slot,
-        tuple(BadSample(plain_key(one.index), summary_of(one.error), one.replaced) for one in bad),
+        tuple(map(_as_told, bad)) if bad else (),
         encoded,
     )
+
+
+def _as_told(one: Bad) -> BadSample:
+    return BadSample(plain_key(one.index), summary_of(one.error), one.replaced)
 
 
 def collated(recipe: Recipe, samples: list[Any], arena: Arena | None, indices: Any) -> Any:

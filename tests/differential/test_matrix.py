@@ -1,7 +1,7 @@
 """Options against each other, through both loaders.
 
 The ordinary run takes so many combinations that each two values of different axes meet; all of them
-run with ``-m soak``, also with torch's workers spawned.
+run with ``-m soak``. Torch's workers are forked, and in one test spawned.
 """
 
 from __future__ import annotations
@@ -158,6 +158,14 @@ def compare_stream(setup: Setup) -> None:
     both = arguments(setup)
     theirs = through_torch(dataset, **both)
     assert through_ours(dataset, **both, **own(setup)) == theirs, setup
+
+
+def test_torchs_spawned_workers_give_what_its_forked_ones_and_ours_do() -> None:
+    for dataset in (samples.MapStyle("dict"), samples.Split(kind="pair")):
+        options = {"batch_size": 5, "workers": 2}
+        spawned = through_torch(dataset, context="spawn", **options)
+        assert spawned == through_torch(dataset, **options)
+        assert spawned == through_ours(dataset, start_method="main", **options)
 
 
 def test_a_stream_that_does_not_split_itself_comes_once_here_and_from_each_worker_with_torch() -> (

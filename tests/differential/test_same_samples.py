@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
-from swift_loader import BatchError, WorkerError
+from swift_loader import BatchError, SwiftLoader, WorkerError
 from tests.differential import samples
 from tests.differential.loaders import through_ours, through_torch
 from tests.differential.outcome import Raised, frozen, raised
@@ -105,6 +107,16 @@ def test_collate_functions_get_what_torchs_get(collate_fn: Any) -> None:
 def test_getitems_is_used_where_torch_uses_it(batch_size: int | None) -> None:
     options = {"batch_size": batch_size}
     assert through_ours(samples.Bulk(), **options) == through_torch(samples.Bulk(), **options)
+
+
+def test_batches_in_inference_mode_are_inference_tensors_as_torchs() -> None:
+    dataset = TensorDataset(torch.arange(8.0))
+    with torch.inference_mode():
+        theirs = [batch[0] for batch in DataLoader(dataset, batch_size=4, num_workers=1)]
+        with SwiftLoader(dataset, batch_size=4, num_workers=1) as loader:
+            ours = [batch[0] for batch in loader]
+    assert [batch.tolist() for batch in ours] == [batch.tolist() for batch in theirs]
+    assert [batch.is_inference() for batch in ours] == [batch.is_inference() for batch in theirs]
 
 
 def test_frozen_tells_types_apart() -> None:

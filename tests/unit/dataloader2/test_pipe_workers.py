@@ -397,7 +397,7 @@ class TestDeaths:
                 done.result()
             assert rest == list(range(2, 60))
 
-    def test_an_item_that_kills_twice_is_an_error_that_says_so(self) -> None:
+    def test_an_item_that_kills_each_worker_is_an_error_that_says_so(self) -> None:
         with (
             pytest.warns(RuntimeWarning, match="takes its place"),
             pytest.raises(WorkerDiedError, match="The same item has ended 3 workers"),

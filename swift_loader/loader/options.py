@@ -101,54 +101,55 @@ class Config:
     dataset_class: Callable[..., Any] | None = option(
         None, factory_or_dataset, DATA,
         "a class, or any callable, that returns a data set with `__getitem__` and `__len__` "
-        "(`__getitems__` is used where there is one), or a stream (with `__iter__`): of that, each "
-        "item comes once over all consumers and workers. Every worker calls it. Or a data set that "
-        "is built already: it travels to the workers by pickle",
+        "(`__getitems__` is used where there is one), or a stream (with `__iter__`), each item of "
+        "which comes once over all consumers and workers. Every worker calls it. Or a data set "
+        "that is built already: it travels to the workers by pickle",
         given="Callable[..., Any] | Any", shown="required",
     )
     dataset_kwargs: dict[str, Any] = option(
         None, keyword_arguments, DATA,
-        "its keyword arguments; large arrays among them are shared by the workers, not copied. The "
-        "loader keeps no reference to them",
+        "the keyword arguments of `dataset_class`; large arrays among them are shared by "
+        "the workers, not copied. The loader keeps no reference to them",
         given="Mapping[str, Any] | None",
     )
     batch_size: int = option(
         1, optional(whole(1)), DATA,
-        "samples in a batch, per consumer; None: no batches, each sample comes by itself, and "
-        "`collate_fn` is given that (torch's `default_convert` if there is none)",
+        "samples in a batch, per consumer. `None`: no batches; each sample comes by itself, and "
+        "`collate_fn` (by default torch's `default_convert`) gets the single sample",
         given="int | None",
     )
     collate_fn: Callable[[list[Any]], Any] | None = option(
         None, optional(function), DATA,
-        "makes a batch of a list of samples. The default takes all that torch's takes, and "
-        "dataclasses and `None` besides, straight into shared memory. One of your own costs one "
-        "copy of the batch",
+        "makes a batch of a list of samples. The default takes all types that torch's takes, and "
+        "also dataclasses and `None`, and writes straight into shared memory. A function of your "
+        "own costs one copy of the batch",
         shown="torch's semantics",
     )
     batch_encoder: Callable[[Any], bytes] | None = option(
         None, optional(function), DATA,
-        "a batch to bytes; needs `batch_decoder`",
+        "turns a batch into bytes; needs `batch_decoder`",
         shown="pickle 5, buffers in place",
     )
     batch_decoder: Callable[[bytes], Any] | None = option(
         None, optional(function), DATA,
-        "bytes to a batch; needs `batch_encoder`",
+        "turns bytes into a batch; needs `batch_encoder`",
         shown="pickle 5, buffers in place",
     )
     # ---- who
     nb_consumer: int = option(1, whole(1), WHO, "training processes, each with its own device")
     worker_per_consumer: int = option(
         1, whole(0, "auto"), WHO,
-        "worker processes of each consumer. `0`: batches are made in the training process when it "
-        "asks for one, with the same draws: for breakpoints and profilers. "
-        '`"auto"`: begins with one, adds more while the '
+        "worker processes of each consumer. `0`: the training process makes each batch itself "
+        "when it needs one, with the same random draws: for breakpoints and profilers. "
+        '`"auto"`: the loader begins with one worker, adds more while the '
         "training loop waits for data, as long as there are CPUs, and takes away those that are "
         "not needed. The batches are the same",
         given='int | Literal["auto"]',
     )
     worker_affinity: tuple[tuple[int, ...], ...] = option(
         None, cpu_lists, WHO,
-        "CPUs that the workers may run on: one list for all, or a list of lists, dealt round",
+        "CPUs that the workers may run on: one list for all, or a list of lists, which "
+        "the workers get in turn",
         given="Sequence[int] | Sequence[Sequence[int]] | None",
     )
     remote_workers: str | RemoteWorkers | Sequence[str | RemoteWorkers] | None = option(
@@ -159,20 +160,22 @@ class Config:
     )
     remote_key: str | Literal[False] | None = option(
         None, key_file, WHO,
-        "the key file of those endpoints, made by `swift-loader keygen`; default: what "
-        "`SWIFT_LOADER_KEY` names in the environment. `False`: none, also toward other machines",
+        "the key file of those endpoints, made by `swift-loader keygen`; default: the "
+        "file that the environment variable `SWIFT_LOADER_KEY` names. `False`: no key, even "
+        "toward other machines",
         given="str | os.PathLike[str] | Literal[False] | None",
     )
     remote_timeout: float = option(
         30.0, lambda name, value: seconds(name, value) or _A_DAY_S, WHO,
-        "seconds for which an endpoint that can't be reached is tried again before it is given up; "
-        "one that was in use and shows no life for a third of that loses its work to others",
+        "seconds for which the loader retries an endpoint that it can't reach, before it gives "
+        "that endpoint up. If an endpoint in use shows no life for a third of that, other "
+        "workers take its work",
     )
     equal_steps: bool = option(
         False, flag, WHO,
         "for streams: all consumers end the epoch at the same step, when the first has no batch "
-        "left. Needs `torch.distributed` with a rank a consumer; all must begin every epoch, and "
-        "leave it after the same step, within `timeout` of each other",
+        "left. Needs `torch.distributed` with one rank for each consumer. All consumers must begin "
+        "every epoch, and leave it after the same step, within `timeout` of each other",
     )
     stream_split: Literal["auto", "workers", "ranks"] = option(
         "auto", one_of("auto", "workers", "ranks"), WHO,
@@ -187,12 +190,12 @@ class Config:
     )
     worker_init_fn: Callable[[int], None] | None = option(
         None, optional(function), WHO,
-        "called once in each worker with its number, after it has built its data set: "
-        "`get_worker_info().dataset` is that",
+        "called once in each worker with the worker's number, after the worker has built its data "
+        "set, which is `get_worker_info().dataset`",
     )
     start_method: StartMethod = option(
         "auto", start_method_of_script, WHO,
-        'how workers come by what the script has set. `"main"`: they import the script once, for '
+        'how workers get what the script has set. `"main"`: they import the script once, for '
         'all workers, without what stands below `if __name__ == "__main__"`. `"fresh"`: they never '
         'see it. `"fork"`: their common parent is forked from this process in `start()`, before '
         'CUDA is in use. `"auto"`: `"main"` where the script has such a guard, else `"fresh"`. '
@@ -205,50 +208,56 @@ class Config:
     )
     nearby_shuffle: int = option(
         None, optional(whole(0)), ORDER,
-        "samples under way in a shuffle: runs of neighbours (16 each with 8192) from all over the "
-        "data set are mixed, so that reads stay near one another and batches are as mixed as in a "
-        "full shuffle; `0`: a full shuffle",
+        "how many samples a shuffle mixes at a time: runs of neighbours (16 samples each with "
+        "8192) from all over the data set, so that reads stay near one another and batches are as "
+        "mixed as in a full shuffle. `0`: a full shuffle",
         given="int | None", shown="`max(8192, 64 * batch_size)`",
     )
     seed: int | None = option(
         None, optional(seed_number), ORDER,
-        "of the order and of the draws in the workers; all consumers must agree. Default: "
-        "`PL_GLOBAL_SEED`, else rank 0's `torch.initial_seed()` where `torch.distributed` is "
-        "initialised, else 0; never the clock. Also accepted: `seed_number`, `seed_numer`",
+        "seed of the order and of the random draws in the workers; all consumers must agree. "
+        "Default: `PL_GLOBAL_SEED`, else rank 0's `torch.initial_seed()` where "
+        "`torch.distributed` is initialised, else 0; never the clock. Also accepted: "
+        "`seed_number`, `seed_numer`",
         shown="see right",
     )
     sampler: Iterable[Any] | None = option(
         None, optional(iterable), ORDER,
-        "an order of yours, such as a torch `Sampler`: indices, for this consumer (torch's "
-        "`DistributedSampler` does that by itself, others repeat themselves on every consumer). "
-        "`set_epoch` is called if it has one",
+        "an order of yours, such as a torch `Sampler`. It gives the indices for this consumer only "
+        "(torch's `DistributedSampler` does so; most others give the same indices on every "
+        "consumer). The loader calls its `set_epoch` if it has one",
     )
     batch_sampler: Iterable[Sequence[Any]] | None = option(
-        None, optional(iterable), ORDER, "the same as lists of indices, a batch each"
+        None, optional(iterable), ORDER,
+        "like `sampler`, but it gives lists of indices, one for each batch",
     )
     tail: Literal["balanced", "drop", "pad"] = option(
         "balanced", one_of("balanced", "drop", "pad"), ORDER,
-        'where numbers don\'t divide. `"balanced"`: every sample once and equal steps, with last '
-        'batches that differ by a sample at most (batches of 1 leave some consumers a step less); '
-        '`"drop"`: full batches only; `"pad"`: wraps round to equal counts',
+        'what happens where the samples don\'t divide. `"balanced"`: every sample once, and equal '
+        'steps; consumers differ by a sample at most (with `batch_size=1` some make a step '
+        'less). `"drop"`: full batches only. `"pad"`: repeats samples from the beginning, up to '
+        'equal counts',
     )
     in_order: bool = option(
         True, flag, ORDER,
-        "batches come in the plan's order; `False`: whichever is ready first, within the epoch",
+        "batches come in the plan's order. `False`: the first batch that is ready comes first, "
+        "within the epoch",
     )
     # ---- bounds
     data_queue_size: int = option(
         None, optional(whole(1)), BOUNDS,
-        "batches made and not yet consumed, per consumer, over all its workers. By default twice "
-        "the workers if that is more than 10; up to 40, if they take less than 32 MB",
+        "batches made and not yet consumed, per consumer, over all its workers. Default: 10, or "
+        "twice the number of workers if that is more; up to 40 if the batches take less than 32 "
+        "MB",
         given="int | None", shown="10, or more",
     )
     prefetch_epochs: int = option(
         1, one_of_numbers(0, 1), BOUNDS,
-        "`0`: an epoch is made when the loop begins it, and not while the one before it runs",
+        "`1`: workers begin the next epoch while the current one runs. `0`: they begin an epoch "
+        "only when the loop does",
     )
     message_queue_size: int = option(
-        10, whole(1), BOUNDS, "batch numbers outstanding at one worker, at most"
+        10, whole(1), BOUNDS, "how many batch numbers wait at one worker, at most"
     )
     max_buffer_size: int = option(
         None, optional(whole(1)), BOUNDS,
@@ -260,24 +269,26 @@ class Config:
     )
     multithread: bool = option(
         True, flag, BOUNDS,
-        "where batches need work on their way (a device, a decoder of yours): one reader thread a "
-        "worker; `False`: one for all. Elsewhere the training thread reads for itself",
+        "for batches that need work on arrival (a device, a decoder of yours): one reader thread "
+        "for each worker. `False`: one for all workers. Other batches need no thread: the training "
+        "thread reads them itself",
     )
     # ---- when things go wrong
     validate: bool = option(
         True, flag, FAULTS,
-        "make one batch before anything is launched, and raise what goes wrong. Turn it off where "
+        "make one batch before any worker is launched, and raise any error at once. Turn it off if "
         "the data set is expensive to build",
     )
     timeout: float | None = option(
         600.0, optional(seconds_or_0), FAULTS,
         "seconds without a batch, after which an error names the hung worker, its sample and its "
-        "stack; `None` or `0` waits for ever. `start()` waits as long as the data set's "
-        "constructor takes",
+        "stack; `None` or `0` waits for ever. It does not bound `start()`, which waits as long as "
+        "the data set's constructor takes",
     )
     on_timeout: Literal["raise", "restart"] = option(
         "raise", one_of("raise", "restart"), FAULTS,
-        '`"restart"`: the worker is replaced, its batches are made again',
+        '`"raise"`: the run ends with the error of `timeout`. `"restart"`: the loader replaces the '
+        'hung worker and has its batches made again',
     )
     on_error: OnError = option(
         "raise", error_policy, FAULTS,
@@ -286,10 +297,11 @@ class Config:
     )
     max_bad_samples: int | None = option(
         None, optional(whole(0)), FAULTS,
-        "samples skipped or replaced in an epoch, beyond which it is an error; `None`: no bound",
+        "how many samples may be skipped or replaced in an epoch before it is an error; `None`: no "
+        "bound",
     )
     max_worker_restarts: int = option(
-        10, whole(0), FAULTS, "dead workers replaced in an epoch, beyond which it is an error"
+        10, whole(0), FAULTS, "how many dead workers are replaced in an epoch before it is an error"
     )
     # ---- seeing
     logger: LogConfig | None = option(
@@ -300,16 +312,16 @@ class Config:
     )
     benchmark: bool = option(
         True, flag, SEEING,
-        "a line of figures a second, for every stage, into the log: cheap enough to leave on",
+        "writes figures of every stage into the log, a line a second: cheap enough to leave on",
     )
     benchmark_file: str | None = option(
         None, optional(path), SEEING,
-        "the same into this file, one JSON object a line",
+        "writes the same figures into this file, one JSON object a line",
         given="str | os.PathLike[str] | None",
     )
     trace_file: str | None = option(
         None, optional(path), SEEING,
-        "a trace of the stages into this file, for https://ui.perfetto.dev",
+        "writes a trace of the stages into this file, for https://ui.perfetto.dev",
         given="str | os.PathLike[str] | None",
     )
     # ---- as torch's `DataLoader` has them
@@ -318,13 +330,14 @@ class Config:
     )
     pin_memory: bool = option(
         False, flag, TORCH,
-        "batches that `start()` is to move to no device lie in page-locked memory, where CUDA is",
+        "where CUDA is, batches that stay on the CPU lie in page-locked memory (with a CUDA "
+        "device in `start()` this changes nothing)",
     )
     pin_memory_device: str = option(
         "", device_name, TORCH, "the device for which it is page-locked"
     )
     persistent_workers: bool | None = option(
-        None, optional(flag), TORCH, "without meaning: workers always stay for all epochs"
+        None, optional(flag), TORCH, "has no effect: workers always stay for all epochs"
     )
     # fmt: on
     # ---- what follows from these

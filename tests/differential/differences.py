@@ -25,8 +25,8 @@ class Difference(NamedTuple):
 DIFFERENCES: dict[str, Difference] = {
     "shuffled order": Difference(
         "The order of `shuffle=True`",
-        "drawn by a `RandomSampler` from the global generator",
-        "a function of `seed` and the epoch; the samples and batch sizes are the same",
+        "a `RandomSampler` draws it from the global generator",
+        "a function of `seed` and the epoch; the samples and the batch sizes are as torch's",
     ),
     "none": Difference(
         "`None` in a sample",
@@ -40,14 +40,14 @@ DIFFERENCES: dict[str, Difference] = {
     ),
     "mixed dtypes": Difference(
         "Tensors of different dtypes in one batch",
-        "in a worker `TypeError`; in the training process (`num_workers=0`) promoted",
-        "promoted to a common dtype",
+        "`TypeError` in a worker; promoted in the training process (`num_workers=0`)",
+        "promoted to a common dtype everywhere",
     ),
     "collate errors": Difference(
         "Samples that don't fit together (shapes, lengths, keys)",
-        "`RuntimeError`, `KeyError` or `TypeError`, by the place where it fails",
-        "`BatchError`, which is a `TypeError` and a `ValueError`, and names the field, "
-        "the shapes and the samples",
+        "`RuntimeError`, `KeyError` or `TypeError`, depending on where collating fails",
+        "`BatchError` (both a `TypeError` and a `ValueError`); it names the field, the shapes and "
+        "the samples",
     ),
     "requires grad": Difference(
         "A tensor that requires grad",
@@ -55,19 +55,19 @@ DIFFERENCES: dict[str, Difference] = {
         "collated detached: a gradient can't pass between processes",
     ),
     "StopIteration": Difference(
-        "`dataset[i]` raises `StopIteration`, or something that is no `Exception`",
-        "the epoch ends there, silently; or the worker ends",
+        "`dataset[i]` raises `StopIteration`, or something that is not an `Exception`",
+        "`StopIteration`: the epoch ends there, silently; anything else: the worker ends",
         "`WorkerError`, with the samples; its `__cause__` is the original",
     ),
     "error text": Difference(
         "An error in `dataset[i]`",
-        "the same class, its message is the worker's traceback; `RuntimeError` where the class "
-        "can't be built of a message",
+        "the same class, with the worker's traceback as its message; `RuntimeError` where the "
+        "class can't be built from a message",
         "the same class with its own arguments and attributes; the worker's traceback, the batch "
         "and the samples are in its `__cause__`",
     ),
     "whole stream": Difference(
-        "A stream that does not split itself, with several workers",
+        "A stream that does not split itself among workers, with several workers",
         "every worker gives every item",
         "every item comes once",
     ),
@@ -78,12 +78,12 @@ DIFFERENCES: dict[str, Difference] = {
     ),
     "wrong length": Difference(
         "A sampler that gives more or fewer keys than its `__len__` says",
-        "all that it gives, in silence",
-        "all that it gives, and a `RuntimeWarning`",
+        "all keys that it gives, silently",
+        "all keys that it gives, with a `RuntimeWarning`",
     ),
     "random draws": Difference(
         "Random draws in `dataset[i]`",
-        "from one generator a worker: they depend on the number of workers",
+        "from one generator for each worker, so they depend on the number of workers",
         "seeded for each batch: the same whatever the number of workers, in every run",
     ),
     "ranks": Difference(

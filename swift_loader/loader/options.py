@@ -136,7 +136,9 @@ class Config:
         shown="pickle 5, buffers in place",
     )
     # ---- who
-    nb_consumer: int = option(1, whole(1), WHO, "training processes, each with its own device")
+    nb_consumer: int = option(
+        1, whole(1), WHO, "number of training processes, each with its own device"
+    )
     worker_per_consumer: int = option(
         1, whole(0, "auto"), WHO,
         "worker processes of each consumer. `0`: the training process makes each batch itself "
@@ -326,7 +328,7 @@ class Config:
     )
     # ---- as torch's `DataLoader` has them
     generator: torch.Generator | None = option(
-        None, optional(torch_generator), TORCH, "its initial seed is the `seed`"
+        None, optional(torch_generator), TORCH, "its initial seed becomes the `seed`"
     )
     pin_memory: bool = option(
         False, flag, TORCH,
@@ -334,7 +336,7 @@ class Config:
         "device in `start()` this changes nothing)",
     )
     pin_memory_device: str = option(
-        "", device_name, TORCH, "the device for which it is page-locked"
+        "", device_name, TORCH, "the device for which `pin_memory` locks pages"
     )
     persistent_workers: bool | None = option(
         None, optional(flag), TORCH, "has no effect: workers always stay for all epochs"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tests.differential import samples
 from tests.differential.loaders import through_ours, through_torch
 from tests.differential.outcome import Outcome
 from tests.differential.pairs import Setup, covering, every, name_of
+from tests.process.scripts import running, wait_for
 
 pytestmark = [
     pytest.mark.usefixtures("shared_zygote"),
@@ -160,12 +162,25 @@ def compare_stream(setup: Setup) -> None:
     assert through_ours(dataset, **both, **own(setup)) == theirs, setup
 
 
-def test_torchs_spawned_workers_give_what_its_forked_ones_and_ours_do() -> None:
+SPAWNED = """
+from tests.differential import samples
+from tests.differential.loaders import through_ours, through_torch
+
+if __name__ == "__main__":
     for dataset in (samples.MapStyle("dict"), samples.Split(kind="pair")):
         options = {"batch_size": 5, "workers": 2}
         spawned = through_torch(dataset, context="spawn", **options)
         assert spawned == through_torch(dataset, **options)
         assert spawned == through_ours(dataset, start_method="main", **options)
+    print("the same")
+"""
+
+
+def test_torchs_spawned_workers_give_what_its_forked_ones_and_ours_do(tmp_path: Path) -> None:
+    # A script of its own: "main" needs one, and the process of a test may have none.
+    with running(SPAWNED, tmp_path) as process:
+        wait_for(process, "the same")
+        assert process.wait(60) == 0
 
 
 def test_a_stream_that_does_not_split_itself_comes_once_here_and_from_each_worker_with_torch() -> (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from swift_loader.batch.fetch import SKIP
+    from swift_loader.containers.array_dataset import ArrayDataset, Windows
     from swift_loader.containers.shared_list import SharedList
     from swift_loader.errors import (
         BatchError,
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "SKIP",
+    "ArrayDataset",
     "BatchError",
     "ClosedError",
     "ConfigError",
@@ -39,6 +41,7 @@ __all__ = [
     "StateError",
     "SwiftLoader",
     "TooManyBadSamplesError",
+    "Windows",
     "WorkerDiedError",
     "WorkerError",
     "WorkerTimeoutError",
@@ -48,8 +51,10 @@ __all__ = [
 # commands and the endpoint's own process do without it.
 _MODULES = {
     "SKIP": "swift_loader.batch.fetch",
+    "ArrayDataset": "swift_loader.containers.array_dataset",
     "SharedList": "swift_loader.containers.shared_list",
     "SwiftLoader": "swift_loader.loader.loader",
+    "Windows": "swift_loader.containers.array_dataset",
 }
 
 

@@ -6,6 +6,7 @@ back figures. ``python -m benchmarks --only NAME`` runs one, and so does
 """
 
 MODULES = {
+    "gather": "gather",
     "start-time": "start_time",
     "epoch-gap": "epoch_gap",
     "many-samples": "many_samples",

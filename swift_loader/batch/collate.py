@@ -26,7 +26,7 @@ from swift_loader.batch.mismatch import Mismatch, explain, keys_differ, lengths_
 from swift_loader.batch.tree import DATACLASS, MAPPING, NAMED_TUPLE, SEQUENCE, Branch, branch_of
 from swift_loader.errors import BatchError
 
-__all__ = ["collate"]
+__all__ = ["collate", "collates_as_torch"]
 
 _dtype_of = attrgetter("dtype")
 Values = Sequence[Any]  # of one field, one a sample; never empty
@@ -63,6 +63,11 @@ def collate(
         raise BatchError(mismatch.message(indices)) from mismatch.__cause__
 
 
+def collates_as_torch() -> bool:
+    """Whether torch's table of collate functions is as torch made it."""
+    return registry == _REGISTRY_OF_TORCH
+
+
 class _Collator:
     """Collates one batch."""
 
@@ -70,7 +75,7 @@ class _Collator:
 
     def __init__(self, arena: Arena | None) -> None:
         self._arena = arena
-        self._methods = _METHODS if registry == _REGISTRY_OF_TORCH else {}
+        self._methods = _METHODS if collates_as_torch() else {}
 
     def values(self, values: Values) -> Any:
         """The values of one field, of whatever type the first one is."""

@@ -16,6 +16,7 @@ In the worker:
 - `birth` makes a worker of a process, of every kind;
 - `process` is the life of one that is a child process: orders come, batches go;
 - `maker` makes a batch of numbered samples, `stream` one of a stream; both go on to `make_batch`;
+- `columns` gathers the batches of data sets that are arrays, without samples;
 - `recipe` is what the user gave; `faults` brings an exception to the training loop;
 - `progress` shows where the worker is while it hangs.
 

@@ -15,7 +15,7 @@ from torch.utils.data import default_convert
 
 from swift_loader.batch.arena import Arena
 from swift_loader.batch.codec import encode, encode_bytes
-from swift_loader.batch.collate import collate
+from swift_loader.batch.collate import collate, collates_as_torch
 from swift_loader.batch.exceptions import summary_of
 from swift_loader.batch.fetch import Bad, BadSampleError, Fetcher
 from swift_loader.batch.seeding import seed_generators
@@ -23,6 +23,7 @@ from swift_loader.order.keys import decode_keys
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import BadSample, ErrorReport, Made, Make, StageTimes
 from swift_loader.transport.written_slots import WrittenSlots
+from swift_loader.worker.columns import gather_of
 from swift_loader.worker.faults import plain_key, report
 from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
 from swift_loader.worker.recipe import Recipe
@@ -60,6 +61,8 @@ class Maker:
             dataset, nb_samples, recipe.on_error, recipe.threads_per_worker, progress.sample
         )
         self._fetch = self._fetcher.fetch if recipe.auto_collation else self._fetcher.fetch_one
+        is_plain = recipe.auto_collation and not (recipe.collate_fn or recipe.batch_encoder)
+        self._gather = gather_of(dataset) if is_plain else None
 
     def job(self, order: Make, plan: Plan, consumer: int) -> Job:
         """What is to be done for `order`.
@@ -80,9 +83,21 @@ class Maker:
                 indices, plain = decode_keys(order.indices)
             except Exception as error:  # noqa: BLE001 - it goes to the training loop
                 raise MakeError(report(error, "unpickling the keys of a sampler")) from None
+        if self._gather is not None and plain and collates_as_torch():
+            # No code of the user's runs, so nothing draws; seeding takes longer than gathering.
+            gather = partial(self._gather, indices)
+            fetch = partial(self._seed_and_fetch, seed, indices)
+        else:
+            gather = None
+            seed_generators(seed)
+            fetch = partial(self._fetch, indices, plain)
+        return make_batch(
+            self._recipe, self._progress, order, slots, fetch, "fetching", indices, gather
+        )
+
+    def _seed_and_fetch(self, seed: int, indices: Any) -> tuple[list[Any], list[Bad]]:
         seed_generators(seed)
-        fetch = partial(self._fetch, indices, plain)
-        return make_batch(self._recipe, self._progress, order, slots, fetch, "fetching", indices)
+        return self._fetch(indices)
 
     def close(self) -> None:
         self._fetcher.close()
@@ -96,23 +111,32 @@ def make_batch(
     fetch: Callable[[], tuple[list[Any], list[Bad]]],
     fetching: str,
     indices: Sequence[int] = (),
+    gather: Callable[[Arena], Any] | None = None,
 ) -> Made:
     """Fetch the samples of a batch, collate them, and put the batch into its slot.
 
     `fetching` says in an error what `fetch` does. `indices` are the samples' where they have any.
+    `gather` makes the batch at once, or gives None where its samples must be fetched.
     Raises `MakeError`, and `EndOfShard` where `fetch` does.
     """
     progress.at_ticket(order.ticket)
     doing = fetching
     arena = slots.arena(order.slot)
+    bad: list[Bad] = []
     try:
         began = time.perf_counter()
-        samples, bad = fetch()
-        fetched = time.perf_counter()
-        doing = "collating"
-        progress.at_stage(COLLATING)
-        batch = collated(recipe, samples, arena, indices)
-        ended = time.perf_counter()
+        batch = None if gather is None else _gathered(gather, arena)
+        if batch is not None:
+            nb_samples = len(indices)
+            fetched = ended = time.perf_counter()
+        else:
+            samples, bad = fetch()
+            nb_samples = len(samples)
+            fetched = time.perf_counter()
+            doing = "collating"
+            progress.at_stage(COLLATING)
+            batch = collated(recipe, samples, arena, indices)
+            ended = time.perf_counter()
         doing = "encoding"
         progress.at_stage(ENCODING)
         used, in_slot, skeleton = slots.store(order.slot, arena, _put(recipe, batch))
@@ -130,7 +154,7 @@ def make_batch(
     grown = slots.grown()
     return Made(
         order.ticket,
-        len(samples),
+        nb_samples,
         used,
         grown[1] if grown else 0,
         StageTimes(fetched - began, ended - fetched, encoded - ended),
@@ -139,6 +163,16 @@ def make_batch(
         tuple(map(_as_told, bad)) if bad else (),
         encoded,
     )
+
+
+def _gathered(gather: Callable[[Arena], Any], arena: Arena) -> Any:
+    """What `gather` makes; None where it fails: fetching the samples tells which of them is bad."""
+    mark = arena.used_bytes
+    try:
+        return gather(arena)
+    except Exception:  # noqa: BLE001 - fetching the samples raises it again
+        arena.rewind(mark)
+        return None
 
 
 def _as_told(one: Bad) -> BadSample:

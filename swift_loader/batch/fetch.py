@@ -1,5 +1,5 @@
-"""Samples out of a dataset: by `__getitems__`, by threads, or one by one; and what to do with a
-sample that raises.
+"""Samples out of a dataset: by `__getitems__`, by threads, or one by one, then through the user's
+`transform`; and what to do with a sample that raises.
 
 `on_error` is one of
 
@@ -56,6 +56,8 @@ class Fetcher:
     """Fetches the samples of a batch. Not for several threads at once.
 
     `progress[0]` is set to the index of each sample before it is fetched, where it is a number.
+    `transform` is called with each sample, by the calling thread, in the order of the batch; what
+    it raises counts as the sample's.
     """
 
     def __init__(
@@ -65,7 +67,9 @@ class Fetcher:
         on_error: OnError,
         threads: int,
         progress: MutableSequence[int] | memoryview,
+        transform: Callable[[Any], Any] | None = None,
     ) -> None:
+        self._transform = transform
         self._dataset = dataset
         self._nb_samples = nb_samples
         self._on_error = on_error
@@ -92,7 +96,8 @@ class Fetcher:
         if not plain:
             indices = list(indices)
         if self._pool is not None:
-            return self._resolve(indices, list(self._pool.map(self._try, indices)))
+            results = list(self._pool.map(self._try, indices))
+            return self._resolve(indices, self._transformed(indices, results))
         samples = []
         dataset, progress = self._dataset, self._progress
         index: Any = -1
@@ -105,13 +110,16 @@ class Fetcher:
                 raise BadSampleError([index]) from error
             done = len(samples)
             rest = [self._try(i) for i in indices[done + 1 :]]
-            return self._resolve(indices, [*samples, _Raised(error), *rest])
-        return samples, []
+            samples = [*samples, _Raised(error), *rest]
+            return self._resolve(indices, self._transformed(indices, samples))
+        if self._transform is None:
+            return samples, []
+        return self._resolve(indices, self._transformed(indices, samples))
 
     def fetch_one(self, keys: Any, plain: bool = True) -> tuple[list[Any], list[Bad]]:
         """The sample of the only key, without ``__getitems__``: not batched, as torch has it."""
         self._progress = self._cells if plain else [-1]
-        return self._resolve(keys, [self._try(keys[0])])
+        return self._resolve(keys, [self._try_whole(keys[0])])
 
     def close(self) -> None:
         if self._pool is not None:
@@ -121,12 +129,44 @@ class Fetcher:
         assert self._many is not None
         self._progress[0] = indices[0] if self._progress is self._cells and indices else -1
         try:
-            return list(self._many(indices)), []
+            samples = list(self._many(indices))
         except BaseException as error:
             if self._on_error == "raise" or isinstance(error, ENDS):
                 raise BadSampleError(list(indices)) from error
+            indices = list(indices)
+            samples = [self._try(index) for index in indices]
+        if self._transform is None and not any(type(each) is _Raised for each in samples):
+            return samples, []
         indices = list(indices)
-        return self._resolve(indices, [self._try(index) for index in indices])
+        return self._resolve(indices, self._transformed(indices, samples))
+
+    def _transformed(self, indices: Sequence[Any], results: list[Any]) -> list[Any]:
+        """The results through the user's `transform`, where there is one."""
+        transform = self._transform
+        if transform is None:
+            return results
+        known = len(indices) == len(results)  # ``__getitems__`` may give more or fewer
+        for place, result in enumerate(results):
+            if type(result) is not _Raised:
+                keys = indices[place : place + 1] if known else indices
+                self._progress[0] = keys[0] if known else -1
+                results[place] = self._through(transform, keys, result)
+        return results
+
+    def _through(self, transform: Callable[[Any], Any], keys: Sequence[Any], sample: Any) -> Any:
+        try:
+            return transform(sample)
+        except BaseException as error:
+            if self._on_error == "raise" or isinstance(error, ENDS) or len(keys) != 1:
+                raise BadSampleError(keys) from error
+            return _Raised(error)
+
+    def _try_whole(self, index: Any) -> Any:
+        """One sample, fetched and through the `transform`."""
+        result = self._try(index)
+        if self._transform is None or type(result) is _Raised:
+            return result
+        return self._through(self._transform, [index], result)
 
     def _try(self, index: Any) -> Any:
         self._progress[0] = index
@@ -179,7 +219,7 @@ class Fetcher:
             raise BadSampleError([index]) from error
         for step in range(1, min(_STAND_IN_TRIES, self._nb_samples) + 1):
             candidate = (index + step) % self._nb_samples
-            result = self._try(candidate)
+            result = self._try_whole(candidate)
             if type(result) is not _Raised:
                 return result
             error = result.error

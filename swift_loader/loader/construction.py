@@ -78,6 +78,7 @@ class Construction:
         prefetch_epochs: int = 1,
         stream_split: Literal["auto", "workers", "ranks"] = "auto",
         start_method: Literal["auto", "main", "fresh", "fork"] = "auto",
+        transform: Callable[[Any], Any] | None = None,
         # Torch's names, with torch's meaning.
         dataset: Any = None,
         num_workers: int | None = None,

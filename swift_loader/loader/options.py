@@ -118,6 +118,11 @@ class Config:
         "`collate_fn` (by default torch's `default_convert`) gets the single sample",
         given="int | None",
     )
+    transform: Callable[[Any], Any] | None = option(
+        None, optional(function), DATA,
+        "called with each sample, in the worker, each time that the sample is used; what it "
+        "returns is collated. Random draws in it are seeded per batch.",
+    )
     collate_fn: Callable[[list[Any]], Any] | None = option(
         None, optional(function), DATA,
         "makes a batch of a list of samples. The default takes all types that torch's takes, and "

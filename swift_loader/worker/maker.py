@@ -1,4 +1,4 @@
-"""Making one batch: fetch, collate, encode. The same for local workers, endpoints and Ray actors.
+"""Making one batch: fetch and transform, collate, encode. The same for all kinds of worker.
 
 No process, no socket: a `Maker` is given an order and slots, and either fills a slot or raises
 `MakeError`.
@@ -58,7 +58,12 @@ class Maker:
         self._recipe = recipe
         self._progress = progress
         self._fetcher = Fetcher(
-            dataset, nb_samples, recipe.on_error, recipe.threads_per_worker, progress.sample
+            dataset,
+            nb_samples,
+            recipe.on_error,
+            recipe.threads_per_worker,
+            progress.sample,
+            recipe.transform,
         )
         self._fetch = self._fetcher.fetch if recipe.auto_collation else self._fetcher.fetch_one
         is_plain = recipe.auto_collation and not (recipe.collate_fn or recipe.batch_encoder)

@@ -33,6 +33,7 @@ class Recipe:
     on_error: OnError
     threads_per_worker: int
     auto_collation: bool = True  # False: a batch is a single sample
+    transform: Callable[[Any], Any] | None = None
     by_sampler: bool = False  # the keys are the user's: the dataset need not tell its length
 
 

@@ -126,25 +126,44 @@ class StreamMaker:
             raise
 
     def _read(self, count: int) -> tuple[list[Any], list[Bad]]:
-        shard = self._shard
+        shard, transform = self._shard, self._recipe.transform
         samples: list[Any] = []
         bad: list[Bad] = []
         while len(samples) < count:
             self._progress.sample[0] = shard.position
             try:
-                samples.append(next(shard))
+                item = next(shard)
             except StopIteration:
                 break
             except BeginAgain:
                 raise
             except BaseException as error:
-                if self._recipe.on_error == "raise" or isinstance(error, ENDS):
+                if self._raises(error):
                     raise
-                stand_in = self._stand_in(error)
-                bad.append(Bad(shard.position, error, replaced=stand_in is not SKIP))
-                if stand_in is not SKIP:
-                    samples.append(stand_in)
+                self._replace(error, samples, bad)
+                continue
+            if transform is None:
+                samples.append(item)
+                continue
+            try:
+                item = transform(item)
+            except BaseException as error:
+                if self._raises(error):
+                    raise
+                self._replace(error, samples, bad)
+            else:
+                samples.append(item)
         return samples, bad
+
+    def _raises(self, error: BaseException) -> bool:
+        return self._recipe.on_error == "raise" or isinstance(error, ENDS)
+
+    def _replace(self, error: BaseException, samples: list[Any], bad: list[Bad]) -> None:
+        """Do with an item that raised what the policy says."""
+        stand_in = self._stand_in(error)
+        bad.append(Bad(self._shard.position, error, replaced=stand_in is not SKIP))
+        if stand_in is not SKIP:
+            samples.append(stand_in)
 
     def _stand_in(self, error: BaseException) -> Any:
         """What takes the place of an item that raised: a stream goes on with the next one."""

@@ -1,8 +1,9 @@
 """What a data set is told before a batch: the epoch, and the calls of `SwiftLoader.call_dataset`.
 
-A batch of an epoch is made when ``set_epoch(epoch)`` of the data set, of its ``transform`` and of
-`collate_fn` was called last with that epoch, and when the calls that its plan holds were made, in
-order. That holds for each worker by itself, whenever and wherever it is started.
+A batch of an epoch is made when ``set_epoch(epoch)`` of the data set, of its ``transform``, of the
+option `transform` and of `collate_fn` was called last with that epoch, and when the calls that its
+plan holds were made, in order. That holds for each worker by itself, whenever and wherever it is
+started.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def set_epoch(dataset: Any, recipe: Recipe, epoch: int) -> None:
 
 
 def _listeners(dataset: Any, recipe: Recipe) -> list[Any]:
-    candidates = (dataset, getattr(dataset, "transform", None), recipe.collate_fn)
+    own = getattr(dataset, "transform", None)
+    candidates = (dataset, own, recipe.transform, recipe.collate_fn)
     return [one for one in candidates if callable(getattr(one, "set_epoch", None))]
 
 

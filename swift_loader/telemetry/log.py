@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING
 import loguru
 
 from swift_loader.errors import ConfigError
+from swift_loader.telemetry.output import Output
 
 if TYPE_CHECKING:
     from loguru import Logger
@@ -154,21 +156,33 @@ def open_log(config: LogConfig | None, role: str) -> LogHandle:
     # Neither `diagnose` (prints the values of the user's variables) nor a lasting failure to write
     # may reach the training: loguru reports the latter on stderr.
     if config.path is not None:
-        path = f"{config.path}{role}.log"
+        name = f"{config.path}{role}.log"
         try:
-            sink_ids.append(
-                logger.add(
-                    path, level=config.level, format=_FORMAT, diagnose=False, encoding="utf8"
-                )
-            )
+            os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"logger: can't write {path!r} ({error}). Give a prefix in a folder that every "
+                f"logger: can't write {name!r} ({error}). Give a prefix in a folder that every "
                 f"process of the loader may write to."
             ) from error
-    if config.stdout:
+        file = _LogFile(Output("logger", name))
+        sink_ids.append(logger.add(file, level=config.level, format=_FORMAT, diagnose=False))
+    if config.stdout and sys.stdout is not None:
         sink_ids.append(logger.add(sys.stdout, level=config.level, format=_FORMAT, diagnose=False))
     return LogHandle(logger, tuple(sink_ids))
+
+
+class _LogFile:
+    """A sink of loguru's, which neither holds training up nor ends it."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def write(self, text: str) -> None:
+        self._output.write(text.encode(errors="backslashreplace"))
+
+    def stop(self) -> None:
+        """Loguru calls it when the sink is removed."""
+        self._output.close()
 
 
 def _separate_logger() -> Logger:

@@ -48,7 +48,6 @@ import platform
 import sys
 import time
 import uuid
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
@@ -59,6 +58,7 @@ import psutil
 
 from swift_loader.errors import ConfigError
 from swift_loader.telemetry.metrics import Meter
+from swift_loader.telemetry.output import Output
 from swift_loader.telemetry.stats import Totals, WorkerStats
 
 if TYPE_CHECKING:
@@ -213,16 +213,7 @@ class BenchmarkWriter:
         if not self._open:
             return
         line = {"kind": kind, "run": self._run, "t_s": _round(at_s - self._start_s), **facts}
-        try:
-            self._write(json.dumps(line, default=_as_text, separators=(",", ":")))
-        except OSError as error:  # a full disk is no reason to end a training
-            self._meter.listen(None)
-            self._stop()
-            warnings.warn(
-                f"benchmark_file: nothing more is written, because of {error!r}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        self._write(json.dumps(line, default=_as_text, separators=(",", ":")))
 
     def _stop(self) -> None:
         if self._open:
@@ -260,18 +251,8 @@ def _to_log(logger: Logger | None) -> Callable[[str], None]:
 
 
 def _to_file(path: str) -> tuple[Callable[[str], None], Callable[[], None]]:
-    try:
-        file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by `BenchmarkWriter.close`
-    except OSError as error:
-        raise ConfigError(
-            f"benchmark_file={path!r} can't be written to ({error}). Give a file in a folder that "
-            f"exists and may be written to."
-        ) from error
-
-    def write(line: str) -> None:
-        file.write(line.encode() + b"\n")
-
-    return write, file.close
+    file = Output("benchmark_file", path)
+    return lambda line: file.write(line.encode() + b"\n"), file.close
 
 
 def _nothing() -> None:

@@ -15,12 +15,11 @@ import json
 import os
 import threading
 import time
-import warnings
 from os import PathLike, fspath
 from types import TracebackType
 
-from swift_loader.errors import ConfigError
 from swift_loader.telemetry.metrics import BatchTimes
+from swift_loader.telemetry.output import Output
 
 __all__ = [
     "DEVICE",
@@ -56,19 +55,12 @@ def open_trace(path: str | PathLike[str], consumer: int, nb_consumer: int = 1) -
 
 
 class TraceWriter:
-    """Writes spans; any thread may call it. After an error of the disk it warns once and stops."""
+    """Writes spans; any thread may call it. See `swift_loader.telemetry.output` for errors."""
 
     def __init__(self, path: str, consumer: int, max_events: int = _MAX_EVENTS) -> None:
-        try:
-            self._file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by `close`
-        except OSError as error:
-            raise ConfigError(
-                f"trace_file={path!r} can't be written to ({error}). Give a file in a folder that "
-                f"exists and may be written to."
-            ) from error
+        self._file = Output("trace_file", path, anew=True)
         self._consumer = consumer
         self._start_s = time.perf_counter()
-        self._failed = False
         self._lock = threading.Lock()  # for all below
         self._buffer: list[dict[str, object]] = []
         self._tracks: set[int] = set()
@@ -168,19 +160,10 @@ class TraceWriter:
             self._write(_lines(full))
 
     def _write(self, text: bytes) -> None:
-        if self._failed:
-            return
-        try:
-            self._file.write(text)
-        except OSError as error:  # a full disk is no reason to end a training
-            self._failed = True
+        self._file.write(text)
+        if not self._file.open:
             with self._lock:
                 self._left = 0
-            warnings.warn(
-                f"trace_file: nothing more is written, because of {error!r}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
 
     def _meta(self, what: str, track: int, **args: object) -> dict[str, object]:
         return {"name": what, "ph": "M", "pid": self._consumer, "tid": track, "args": args}

@@ -19,6 +19,7 @@ from typing import Protocol
 from swift_loader.errors import ConfigError
 from swift_loader.transport.channel import Channel, channel_pair
 from swift_loader.transport.table import pack
+from swift_loader.worker.forwarding import is_stream
 from swift_loader.worker.script import ImportScript, StartMethod, how_to_import, state
 from swift_loader.worker.signals import QUIET_SIGNALS
 from swift_loader.worker.surroundings import importable_path
@@ -83,18 +84,10 @@ def _fresh(control_fd: int) -> subprocess.Popen[bytes]:
         [sys.executable, *flags, "-c", _BOOT, ascii(importable_path()), str(control_fd)],
         pass_fds=(control_fd,),
         stdin=subprocess.DEVNULL,
-        stdout=None if _is_open(1) else subprocess.DEVNULL,
-        stderr=None if _is_open(2) else subprocess.DEVNULL,
+        stdout=None if is_stream(1) else subprocess.DEVNULL,
+        stderr=None if is_stream(2) else subprocess.DEVNULL,
         env=environ,
     )
-
-
-def _is_open(fd: int) -> bool:
-    """Whether a standard stream is, and not a descriptor of something else in its place."""
-    try:
-        return os.get_inheritable(fd)
-    except OSError:
-        return False
 
 
 class _Forked:

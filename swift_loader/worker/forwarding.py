@@ -1,6 +1,7 @@
-"""What workers print to stderr goes on to this process's stderr, which may be a pipe nobody reads.
+"""What workers print goes on to this process's stdout and stderr, which may be pipes nobody reads.
 
-Nothing waits for a reader: what does not fit is kept, up to a bound, and what is beyond is dropped.
+Nothing waits for a reader: what does not fit is kept, up to a bound. What is beyond that is
+dropped, and a line says so where it was.
 """
 
 from __future__ import annotations
@@ -11,24 +12,31 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
-__all__ = ["Forwarding"]
+__all__ = ["Forwarding", "is_stream"]
 
 _KEPT_BYTES = 1 << 20
-_FD = 2
 
 
 class Forwarding:
-    """Writes to stderr; `selector` tells it when there is room again."""
+    """Writes to `stream`, 1 or 2; `selector` tells it when there is room again."""
 
-    def __init__(self, selector: selectors.BaseSelector) -> None:
+    def __init__(self, selector: selectors.BaseSelector, stream: int) -> None:
         self._selector = selector
-        self._fd = _without_waiting(_FD)
+        self._stream = stream
+        self._fd = _without_waiting(stream)
         self._kept = bytearray()
+        self._nb_dropped = 0  # bytes, since the last that was kept
         self._watched = False
 
     def write(self, data: bytes) -> None:
         """Pass `data` on, now or later."""
-        if len(self._kept) + len(data) <= _KEPT_BYTES:
+        if len(self._kept) + len(data) > _KEPT_BYTES:
+            self._nb_dropped += len(data)
+        else:
+            if self._nb_dropped:
+                note = f"\n[{self._nb_dropped:,} bytes that workers printed were dropped here]\n"
+                self._kept += note.encode()
+                self._nb_dropped = 0
             self._kept += data
         self._on_room()
 
@@ -38,7 +46,7 @@ class Forwarding:
                 del self._kept[: os.write(self._fd, self._kept)]
             except BlockingIOError:
                 break
-            except OSError:  # nobody reads it any more
+            except OSError:  # nobody reads it any more, or its disk is full
                 self._kept.clear()
         self._watch(bool(self._kept))
 
@@ -54,8 +62,16 @@ class Forwarding:
 
     def leave(self) -> None:
         """In a process that was forked off: close what is not stderr itself."""
-        if self._fd != _FD:
+        if self._fd != self._stream:
             os.close(self._fd)
+
+
+def is_stream(fd: int) -> bool:
+    """Whether a standard stream is open, and not something else in its place."""
+    try:
+        return os.get_inheritable(fd)
+    except OSError:
+        return False
 
 
 def _without_waiting(fd: int) -> int:

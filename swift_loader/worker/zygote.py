@@ -15,16 +15,18 @@ worker's own sentinel socket:
 
 The closing of a sentinel by the other side means "kill this worker"; the closing of the control
 channel means that the training process is gone, or done: all workers are killed and the process
-ends. Nothing here waits for anything that a worker holds, nor for a reader of stderr. Programs that
-a worker leaves behind are ended: see `swift_loader.worker.strays`.
+ends. Nothing here waits for anything that a worker holds, nor for a reader of what workers print.
+Programs that a worker leaves behind are ended: see `swift_loader.worker.strays`.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
+import itertools
 import os
 import selectors
 import signal
@@ -41,7 +43,7 @@ from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.table import message, pack, unpack
 from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker import script, signals
-from swift_loader.worker.forwarding import Forwarding
+from swift_loader.worker.forwarding import Forwarding, is_stream
 from swift_loader.worker.place import Place
 from swift_loader.worker.strays import Strays, die_with_parent, wake_when_parent_ends
 from swift_loader.worker.surroundings import Surroundings
@@ -50,6 +52,7 @@ __all__ = ["Exited", "Inherited", "Spawn", "Started", "main", "main_of_fork"]
 
 _TAIL_BYTES = 8192
 _END_S = 1.5  # for children that don't end at once
+_STREAMS = {1: "stdout", 2: "stderr"}
 
 
 class Inherited(NamedTuple):
@@ -97,8 +100,8 @@ class Exited:
 class _Child:
     pid: int
     sentinel: Channel
-    stderr_fd: int
-    tail: bytearray = field(default_factory=bytearray)
+    printed: dict[int, int]  # by stream, 1 and 2: the descriptor that its output comes by
+    tail: bytearray = field(default_factory=bytearray)  # of stderr
 
 
 class _ForkedWorker(BaseException):
@@ -133,8 +136,11 @@ def main_of_fork(control_fd: int) -> NoReturn:
         atexit._clear()  # the training process's
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
-        while nothing < 3:  # a standard stream that is closed
-            nothing = os.dup(nothing)
+        for stream, name in _STREAMS.items():
+            if not is_stream(stream):
+                os.dup2(nothing, stream)
+            if getattr(sys, name) is None:  # it was closed when Python started
+                setattr(sys, name, os.fdopen(stream, "w", buffering=1, closefd=False))
         main(control_fd)
         status = 0
     except BaseException:  # noqa: BLE001 - nobody else would tell
@@ -158,7 +164,7 @@ class _Zygote:
         self._selector.register(control, selectors.EVENT_READ, self._on_control)
         self._open = True
         self._wakeup = Wakeup()
-        self._stderr = Forwarding(self._selector)
+        self._onward = {stream: Forwarding(self._selector, stream) for stream in _STREAMS}
         self._strays = Strays()
         wake_when_parent_ends(lambda: script.state.importing)
         signal.signal(signal.SIGCHLD, signals.do_nothing)
@@ -205,33 +211,37 @@ class _Zygote:
         run = importlib.import_module(request.module).main  # once for all workers of this kind
         fds = [self._control.take_fd() for _ in Inherited._fields]
         sentinel_fd = self._control.take_fd()
-        stderr_read, stderr_write = os.pipe()
+        pipes = {stream: os.pipe() for stream in _STREAMS}
         parent = os.getpid()
         sentinel = Channel(socket.socket(fileno=sentinel_fd))
         try:
             pid = os.fork()
         except OSError as error:  # out of processes or memory: the loader says so
-            for fd in (*fds, stderr_read, stderr_write):
+            for fd in itertools.chain(fds, *pipes.values()):
                 os.close(fd)
             self._tell(sentinel, Exited(1, f"the worker could not be forked: {error}", 0))
             sentinel.close()
             return
         if pid == 0:
             self._leave()
-            os.close(stderr_read)
-            os.dup2(stderr_write, 2)
-            os.close(stderr_write)
+            for stream, (read, write) in pipes.items():
+                os.close(read)
+                os.dup2(write, stream)
+                os.close(write)
             die_with_parent(parent)
             inherited = Inherited(*fds)
             raise _ForkedWorker(lambda: run(request, inherited))
-        os.close(stderr_write)
-        for fd in fds:
+        for fd in (*fds, *(write for _, write in pipes.values())):
             os.close(fd)
-        os.set_blocking(stderr_read, False)
-        child = self._children[pid] = _Child(pid, sentinel, stderr_read)
+        printed = {stream: read for stream, (read, _) in pipes.items()}
+        child = self._children[pid] = _Child(pid, sentinel, printed)
         self._tell(sentinel, Started(pid))
         self._selector.register(sentinel, selectors.EVENT_READ, lambda: self._on_sentinel(child))
-        self._selector.register(stderr_read, selectors.EVENT_READ, lambda: self._on_stderr(child))
+        for stream, read in printed.items():
+            os.set_blocking(read, False)
+            self._selector.register(
+                read, selectors.EVENT_READ, functools.partial(self._on_printed, child, stream)
+            )
 
     def _leave(self) -> None:
         """In the child: let go of what belongs to the zygote. (Channels close by themselves.)"""
@@ -240,10 +250,11 @@ class _Zygote:
             signal.signal(number, signal.SIG_DFL)
         self._selector.close()
         self._wakeup.close()
-        self._stderr.leave()
+        for onward in self._onward.values():
+            onward.leave()
         for child in self._children.values():
-            if child.stderr_fd >= 0:  # it ended, and is not reaped yet
-                os.close(child.stderr_fd)
+            for fd in child.printed.values():
+                os.close(fd)
         self._children.clear()
 
     def _on_wake(self) -> None:
@@ -262,14 +273,13 @@ class _Zygote:
             self._strays.end(self._children)
 
     def _on_exit(self, child: _Child, status: int, max_rss: int) -> None:
-        if child.stderr_fd >= 0:
-            self._on_stderr(child)
+        for stream in list(child.printed):
+            self._on_printed(child, stream)
         unit = 1 if sys.platform == "darwin" else 1024
         tail = bytes(child.tail).decode(errors="replace")
         self._tell(child.sentinel, Exited(os.waitstatus_to_exitcode(status), tail, max_rss * unit))
-        if child.stderr_fd >= 0:
-            self._selector.unregister(child.stderr_fd)
-            os.close(child.stderr_fd)
+        for stream in list(child.printed):  # a program that it started may hold the other end
+            self._no_more_from(child, stream)
         if not child.sentinel.closed:
             self._selector.unregister(child.sentinel)
             child.sentinel.close()
@@ -283,21 +293,25 @@ class _Zygote:
         if child.pid in self._children:
             os.kill(child.pid, signal.SIGKILL)
 
-    def _on_stderr(self, child: _Child) -> None:
+    def _on_printed(self, child: _Child, stream: int) -> None:
         """Pass on what the worker prints, and keep its last words."""
-        while child.stderr_fd >= 0:
+        while stream in child.printed:
             try:
-                data = os.read(child.stderr_fd, 1 << 16)
+                data = os.read(child.printed[stream], 1 << 16)
             except BlockingIOError:
                 return
             if not data:
-                self._selector.unregister(child.stderr_fd)
-                os.close(child.stderr_fd)
-                child.stderr_fd = -1
+                self._no_more_from(child, stream)
                 return
-            child.tail += data
-            del child.tail[:-_TAIL_BYTES]
-            self._stderr.write(data)
+            if stream == 2:
+                child.tail += data
+                del child.tail[:-_TAIL_BYTES]
+            self._onward[stream].write(data)
+
+    def _no_more_from(self, child: _Child, stream: int) -> None:
+        fd = child.printed.pop(stream)
+        self._selector.unregister(fd)
+        os.close(fd)
 
     def _tell(self, sentinel: Channel, said: Started | Exited) -> None:
         if not sentinel.closed:

@@ -398,8 +398,11 @@ def test_output_that_nobody_reads_stops_nothing_and_leaves_nothing(tmp_path: Pat
 class Talks(Dataset):
     def __getitem__(self, i):
         sys.stderr.write("x" * 100_000)
+        sys.stdout.write("x" * 100_000)
         return i
 
+sys.stdout = os.fdopen(os.dup(1), "w")
+os.dup2(os.pipe()[1], 1)
 loader = SwiftLoader(Talks, {"n": 100}, worker_per_consumer=2, validate=False, timeout=20)
 assert len(list(loader)) == 100
 print("all came", flush=True)
@@ -449,3 +452,28 @@ print("done")
         timeout=60,
     )
     assert result.stdout == "done\n"
+
+
+@pytest.mark.parametrize("method", ["main", "fork"])
+def test_streams_that_are_closed_at_the_start_are_no_hindrance(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        PREAMBLE
+        + f"""
+class Talks(Dataset):
+    def __getitem__(self, i):
+        print("to stdout")
+        print("to stderr", file=sys.stderr)
+        return i
+
+if __name__ == "__main__":
+    log = {{"stdout": True}}
+    with SwiftLoader(Talks, {{"n": 20}}, validate=False, timeout=20, start_method={method!r},
+                     logger=log, benchmark=True) as loader:
+        whole = [int(batch) for batch in loader] == list(range(20))
+    open("whole", "w").write(str(whole))
+"""
+    )
+    words = ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", *command(script)]
+    assert subprocess.call(words, cwd=tmp_path, env=environment(), timeout=60) == 0
+    assert (tmp_path / "whole").read_text() == "True"

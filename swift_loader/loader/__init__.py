@@ -2,7 +2,8 @@
 
 ``loader``       `SwiftLoader`: its life, its epochs, its state
 ``options``      every option, defined once; ``checks``: what their values must be
-``construction`` how a loader is made: its signature, of a data set or a `DataLoader`, as a copy
+``signature``    what a loader takes and gives, for type checkers
+``construction`` how a loader is made of a data set or a `DataLoader`, and as a copy
 ``given``        which arguments a caller has given; ``names``: torch's names of the options
 ``from_torch``   torch's `DataLoader` in our words
 ``orders``       which order the options ask for

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import difflib
-import inspect
-from collections.abc import Callable, Iterable
-from functools import wraps
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Mapping, Sequence
+from inspect import Signature
+from typing import Any
 
 from swift_loader.errors import ConfigError
 
 __all__ = ["given_by_name", "refuse_unknown"]
 
-F = TypeVar("F", bound=Callable[..., None])
 
+def given_by_name(
+    signature: Signature, owner: object, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a method of `owner` by name; defaults are not filled in.
 
-def given_by_name(init: F) -> F:
-    """For an `__init__` that is a signature alone: `_set_up` gets what was given, by name.
-
-    The signature is there for people, type checkers and editors, which read source. `_set_up` must
-    know whether an argument was given, and takes defaults from the definitions of the options.
+    Raises `ConfigError` for a name that is none, `TypeError` for too many arguments.
     """
-    signature = inspect.signature(init)
-
-    @wraps(init)
-    def by_name(self: Any, *args: Any, **kwargs: Any) -> None:
-        refuse_unknown(kwargs, signature.parameters)
-        arguments = signature.bind(self, *args, **kwargs).arguments
-        del arguments[next(iter(signature.parameters))]  # self
-        self._set_up(arguments)
-
-    return cast(F, by_name)
+    refuse_unknown(kwargs, signature.parameters)
+    arguments = signature.bind(owner, *args, **kwargs).arguments
+    del arguments[next(iter(signature.parameters))]  # self
+    return arguments
 
 
 def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ import textwrap
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +18,7 @@ from swift_loader.loader.engine import Engine
 from swift_loader.loader.epoch import EpochIterator, Standing
 from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import facts_of, order_of, sampling_of, size_of_stream
+from swift_loader.loader.signature import Batch_co
 from swift_loader.loader.target import Target
 from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.loader.trial import count_samples
@@ -30,21 +31,25 @@ from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_
 from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.transport.slots import OnMap
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = ["SwiftLoader"]
 
 _LARGE = ("dataset_class", "dataset", "dataset_kwargs")
 FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumers would disagree
 
 
-class SwiftLoader(Construction, TorchAttributes):
+class SwiftLoader(Construction[Batch_co], TorchAttributes):
     """Batches of a data set for the GPUs of a run, one consumer a GPU.
 
     Each training process builds a loader with the same arguments, calls
     `start(consumer_index, device)` and iterates, an epoch each time. Every sample comes exactly
     once over all consumers, and all consumers make the same number of steps (see `tail`).
 
-    Every option is defined in `swift_loader.loader.options`, and told in README.md and in
-    ``help(SwiftLoader)``.
+    ``SwiftLoader[Batch]`` is one whose batches are of type `Batch`; see
+    `swift_loader.loader.signature`. Every option is defined in `swift_loader.loader.options`, and
+    told in README.md and in ``help(SwiftLoader)``.
 
     Raises
     ------
@@ -171,7 +176,7 @@ class SwiftLoader(Construction, TorchAttributes):
         if self._equal_steps is not None:
             self._equal_steps.close()
 
-    def __enter__(self) -> SwiftLoader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -179,7 +184,7 @@ class SwiftLoader(Construction, TorchAttributes):
 
     # ---- iterating
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch_co]:
         """The next epoch, from its beginning (or from where a loaded state stands).
 
         Where `start()` was not called: with one consumer, or where `torch.distributed` is

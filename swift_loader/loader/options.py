@@ -1,10 +1,10 @@
 """Every option of a loader, defined once: its name, type, default, check, text and group.
 
 A field of `Config` is the definition. README's table is made of it (``scripts/options_table.py``),
-and so are the parameters in ``help(SwiftLoader)``. The signature in ``construction`` repeats
-names, types and defaults for type checkers and editors, which read source; a test compares.
+and so are the parameters in ``help(SwiftLoader)``. ``signature.Options`` repeats names and types
+for type checkers and editors, which read source; a test compares.
 
-To add an option: a field here, a parameter there, and ``scripts/options_table.py --write``.
+To add an option: a field here, a key there, and ``scripts/options_table.py --write``.
 """
 
 from __future__ import annotations

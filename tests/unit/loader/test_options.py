@@ -12,21 +12,46 @@ import pytest
 from swift_loader import ConfigError, SwiftLoader
 from swift_loader.loader.names import ALIASES
 from swift_loader.loader.options import Config, definitions
+from swift_loader.loader.signature import AllOptions, Typed
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_signature_repeats_the_definitions() -> None:
-    parameters = dict(inspect.signature(SwiftLoader.__init__).parameters)
-    del parameters["self"]
+def test_type_checkers_are_told_every_option() -> None:
+    told = {
+        name: annotation.__forward_arg__ for name, annotation in AllOptions.__annotations__.items()
+    }
+    defined = {one.name: one.type.replace('"', "'") for one in definitions()}
+    others = {alias.name: alias.type for alias in ALIASES.values()}
+    first = {name: defined.pop(name) for name in ("dataset_class", "dataset_kwargs")}
+    short = {
+        "Workers": "int | Literal['auto']",
+        "Collate[Any] | None": "Callable[[list[Any]], Any] | None",
+        "Transform": "Callable[[Any], Any] | None",
+        "Decoder[Any] | None": "Callable[[bytes], Any] | None",
+    }
+    told = {name: short.get(text, text.replace('"', "'")) for name, text in told.items()}
+    assert told | first | {"dataset": "Any"} == defined | others | first
+    with_overload = inspect.getsource(Typed).split("@overload")[1:-1]
+    names = set(first) - {"dataset_class"} | {"dataset", "batch_size", "shuffle"}
+    for overload in with_overload:
+        assert all(f"{name}: " in overload for name in names), overload
+
+
+def test_help_shows_every_option_with_its_default() -> None:
+    parameters = dict(inspect.signature(SwiftLoader).parameters)
     for alias in ALIASES:
         assert parameters.pop(alias).default is None
-    in_signature = {
-        name: (parameter.annotation, parameter.default) for name, parameter in parameters.items()
-    }
-    assert in_signature == {
-        one.name: (one.type.replace('"', "'"), one.default) for one in definitions()
-    }
+    shown = {name: (one.annotation, one.default) for name, one in parameters.items()}
+    assert shown == {one.name: (one.type, one.default) for one in definitions()}
+    assert list(parameters)[:6] == [
+        "dataset_class", "dataset_kwargs", "batch_size", "nb_consumer", "worker_per_consumer",
+        "shuffle",
+    ]  # fmt: skip
+    of_dataset = list(inspect.signature(SwiftLoader.from_dataset).parameters)
+    assert of_dataset[:5] == [
+        "dataset", "batch_size", "nb_consumer", "worker_per_consumer", "shuffle"
+    ]  # fmt: skip
 
 
 def test_readme_has_the_table_of_now() -> None:
@@ -52,4 +77,4 @@ def test_defaults_that_depend_on_others_are_filled_in() -> None:
 
 def test_a_name_that_is_no_option_gets_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'worker_per_consumer'"):
-        SwiftLoader(list, worker_per_consumers=2)  # type: ignore[call-arg]
+        SwiftLoader(list, worker_per_consumers=2)  # type: ignore[call-overload]

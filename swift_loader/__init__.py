@@ -7,6 +7,8 @@ needed, every sample exactly once.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from swift_loader.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from swift_loader.batch.fetch import SKIP
     from swift_loader.containers.array_dataset import ArrayDataset, Windows
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
         WorkerTimeoutError,
     )
     from swift_loader.loader.loader import SwiftLoader
-
-__version__ = "0.1.0"
 
 __all__ = [
     "SKIP",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 from swift_loader.errors import LoaderError
+from swift_loader.version import __version__
 
 __all__ = ["main"]
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(_usage())
         return 0 if arguments else 2
     if arguments[0] == "--version":
-        print(f"swift-loader {_version()}")
+        print(f"swift-loader {__version__}")
         return 0
     name, *rest = arguments
     if name not in _COMMANDS:
@@ -42,13 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"swift-loader {name}: {error}", file=sys.stderr)
         return 1
     return status
-
-
-def _version() -> str:
-    try:
-        return version("swift-loader")
-    except PackageNotFoundError:
-        return "from a checkout, not installed"
 
 
 def _usage() -> str:

@@ -9,6 +9,8 @@ from importlib import metadata
 
 import numpy as np
 
+from swift_loader.version import __version__
+
 __all__ = ["here", "what_differs"]
 
 # How much of a version must be equal: the code of classes travels as byte code, which changes with
@@ -23,7 +25,7 @@ def here() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": _torch_version(),
         "numpy": np.__version__,
-        "swift_loader": _own_version(),
+        "swift_loader": __version__,
         "byte order": sys.byteorder,
     }
 
@@ -49,10 +51,3 @@ def _torch_version() -> str:
         import torch
 
         return torch.__version__
-
-
-def _own_version() -> str:
-    try:
-        return metadata.version("swift-loader")
-    except metadata.PackageNotFoundError:  # run from a checkout
-        return "0+checkout"

@@ -41,7 +41,6 @@ consumers (and later runs) may share a file; ``run`` tells their lines apart.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import platform
@@ -60,6 +59,7 @@ from swift_loader.errors import ConfigError
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.output import Output
 from swift_loader.telemetry.stats import Totals, WorkerStats
+from swift_loader.version import __version__
 
 if TYPE_CHECKING:
     from loguru import Logger
@@ -121,7 +121,7 @@ class BenchmarkWriter:
             "header",
             self._start_s,
             schema=SCHEMA,
-            version=_version(),
+            version=__version__,
             started_at=time.time(),
             consumer=meter.consumer,
             interval_s=interval_s,
@@ -257,15 +257,6 @@ def _to_file(path: str) -> tuple[Callable[[str], None], Callable[[], None]]:
 
 def _nothing() -> None:
     return
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("swift-loader")
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-    except TypeError:  # bytes in `sys.path`, which Python imports from, and this does not take
-        return "unknown"
 
 
 def _host() -> dict[str, object]:

@@ -1,0 +1,3 @@
+"""The version, which stands here alone: the build and all that shows it ask this module."""
+
+__version__ = "0.2.0"

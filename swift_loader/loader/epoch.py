@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from swift_loader.errors import ClosedError
 from swift_loader.loader.in_process import InProcess
+from swift_loader.loader.static_buffers import StaticBuffers
 from swift_loader.order.part import EpochPart, Number, Taken
 from swift_loader.pipeline.item import Item
 from swift_loader.pipeline.shell import Pipeline
@@ -72,6 +73,7 @@ class EpochIterator(Iterator[Any]):
         trace: TraceWriter | None,
         standing: Standing,
         equal_steps: EqualSteps | None,
+        buffers: StaticBuffers | None,
         owner: Any,
     ) -> None:
         self._pipeline = pipeline
@@ -80,6 +82,7 @@ class EpochIterator(Iterator[Any]):
         self._trace = trace
         self._standing = standing
         self._equal_steps = equal_steps
+        self._buffers = buffers
         self._held: _Ready | None = None  # the others were told of it
         self._fault: Exception | None = None  # instead of the next batch
         self._lock = threading.RLock()  # two threads may iterate: each batch comes once
@@ -120,7 +123,7 @@ class EpochIterator(Iterator[Any]):
         self._count(number, item, depth, to_device_s, began_s)
         if self._equal_steps is not None and self._next_is_ready:
             self._offer(self._equal_steps)
-        return batch
+        return batch if self._buffers is None else self._buffers.filled(batch)
 
     def _check_alive(self) -> None:
         if self._standing.overtaken:

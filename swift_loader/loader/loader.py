@@ -19,6 +19,7 @@ from swift_loader.loader.epoch import EpochIterator, Standing
 from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import facts_of, order_of, sampling_of, size_of_stream
 from swift_loader.loader.signature import Batch_co
+from swift_loader.loader.static_buffers import StaticBuffers
 from swift_loader.loader.target import Target
 from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.loader.trial import count_samples
@@ -81,6 +82,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
                 self._finalizer()
                 raise
         self._equal_steps: EqualSteps | None = None
+        static = self._config.device_buffers == "static"
+        self._buffers = StaticBuffers() if static else None
         self._hand_on: OnMap | None = None  # set by `swift_loader.loader.handing_on`
         self._consumer = 0
         self._epoch = 0  # the one that the next `iter` gives
@@ -173,6 +176,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
     def close(self) -> None:
         """End all workers and threads, now; batches that you hold stay valid. Twice is fine."""
         self._finalizer()
+        self._buffers = None
         if self._equal_steps is not None:
             self._equal_steps.close()
 
@@ -219,6 +223,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
             engine.trace,
             standing,
             self._equal_steps,
+            self._buffers,
             self,
         )
 

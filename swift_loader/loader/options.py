@@ -274,6 +274,11 @@ class Config:
     max_nb_batch_on_device: int = option(
         1, whole(1), BOUNDS, "batches that wait on the device ahead of the loop"
     )
+    device_buffers: Literal["fresh", "static"] = option(
+        "fresh", one_of("fresh", "static"), BOUNDS,
+        '`"static"`: every batch lies in the tensors of the first one, for CUDA graphs, until the '
+        "next is asked for; all batches have one shape then",
+    )
     multithread: bool = option(
         True, flag, BOUNDS,
         "for batches that need work on arrival (a device, a decoder of yours): one reader thread "

@@ -104,6 +104,7 @@ class Options(TypedDict, total=False):
     validate: bool
     multithread: bool
     max_nb_batch_on_device: int
+    device_buffers: Literal["fresh", "static"]
     tail: Literal["balanced", "drop", "pad"]
     in_order: bool
     timeout: float | None

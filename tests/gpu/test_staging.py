@@ -344,3 +344,20 @@ def test_script_that_ends_without_close_ends_at_once(ending: str) -> None:
     )
     assert ran.returncode == {"raise SystemExit(3)": 3, "1 / 0": 1}.get(ending, 0), ran.stderr
     assert ran.stderr == "" or (ending == "1 / 0" and ran.stderr.count("Error") == 1), ran.stderr
+
+
+def test_a_captured_graph_reads_each_batch_where_the_first_one_lay(device: torch.device) -> None:
+    options: dict[str, Any] = {"device_buffers": "static", "tail": "drop", "shuffle": False}
+    with numbers(20, **options) as loader:
+        loader.start(0, device)
+        batches = iter(loader)
+        rows, indices = next(batches)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            total = rows[:, 0].sum() + indices.sum()
+        found = []
+        for _ in batches:
+            graph.replay()
+            found.append(total.clone())
+    expected = [2.0 * sum(range(8 * k, 8 * k + 8)) for k in range(1, 20)]
+    assert [float(each) for each in found] == expected

@@ -1,8 +1,8 @@
 """Batches at the same addresses each time: ``device_buffers="static"``.
 
 A captured CUDA graph reads its input where that lay when the graph was captured ("CUDA Graphs" in
-PyTorch's notes on CUDA semantics). So each batch is copied, on the loop's own stream, into the tensors of the
-first one. Staging goes on as before: the copy reads what lies on the device already.
+PyTorch's notes on CUDA semantics). So each batch is copied, on the loop's own stream, into the
+tensors of the first one. Staging goes on as before: the copy reads what lies on the device already.
 """
 
 from __future__ import annotations

@@ -18,10 +18,13 @@ of a batch is bad, the next good sample of the dataset stands in, whatever the p
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, MutableSequence, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from swift_loader.batch.stopwatch import Stopwatch
 
 __all__ = ["ENDS", "SKIP", "Bad", "BadSampleError", "Fetcher", "OnError"]
 
@@ -70,7 +73,8 @@ class Fetcher:
         transform: Callable[[Any], Any] | None = None,
     ) -> None:
         self._transform = transform
-        self._dataset = dataset
+        self._dataset = self._plain = dataset
+        self._stopwatch = Stopwatch(dataset)
         self._nb_samples = nb_samples
         self._on_error = on_error
         self._cells = self._progress = progress
@@ -121,6 +125,14 @@ class Fetcher:
         self._progress = self._cells if plain else [-1]
         return self._resolve(keys, [self._try_whole(keys[0])])
 
+    def time_samples(self, on: bool) -> None:
+        """Whether the clock is looked at around each sample from now on; see `Stopwatch`."""
+        self._dataset = self._stopwatch if on else self._plain
+
+    def slowest(self) -> tuple[float, int]:
+        """Seconds and index of the slowest sample since the last call, if they were timed."""
+        return self._stopwatch.read()
+
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -155,7 +167,12 @@ class Fetcher:
 
     def _through(self, transform: Callable[[Any], Any], keys: Sequence[Any], sample: Any) -> Any:
         try:
-            return transform(sample)
+            if self._dataset is not self._stopwatch or len(keys) != 1:
+                return transform(sample)
+            began_s = time.perf_counter()
+            changed = transform(sample)
+            self._stopwatch.add(keys[0], time.perf_counter() - began_s)
+            return changed
         except BaseException as error:
             if self._on_error == "raise" or isinstance(error, ENDS) or len(keys) != 1:
                 raise BadSampleError(keys) from error

@@ -25,10 +25,13 @@ from swift_loader.pipeline.shell import Pipeline, PipelineOptions, Threads
 from swift_loader.pipeline.staging import Stager
 from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
 from swift_loader.telemetry.metrics import Meter
-from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark
+from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark, versions
+from swift_loader.telemetry.readings import loader_readings
+from swift_loader.telemetry.sinks.pump import Pumps, open_sinks
+from swift_loader.telemetry.sinks.sink import Source
 from swift_loader.telemetry.trace import TraceWriter, open_trace
 from swift_loader.transport.memory import filled_region, map_private
-from swift_loader.worker.cpus import unbinding
+from swift_loader.worker.cpus import available_cpus, unbinding
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
 from swift_loader.worker.recipe import (
@@ -64,6 +67,7 @@ class Engine:
         self.meter: Meter | None = None
         self.trace: TraceWriter | None = None
         self._benchmark: BenchmarkWriter | None = None
+        self._sinks: Pumps | None = None
         self._log: LogHandle | None = None
         # One that is forked holds what is here when the loader is started.
         early = config.worker_per_consumer and config.start_method != "fork"
@@ -138,7 +142,7 @@ class Engine:
         if self._zygote is None and config.worker_per_consumer:
             self._zygote = Zygote.acquire(config.start_method)
         log = self._log = open_log(config.logger, consumer_role(consumer))
-        self.meter = Meter(consumer)
+        self.meter = Meter(consumer, available_cpus())
         place = Place(
             consumer,
             config.nb_consumer,
@@ -195,12 +199,21 @@ class Engine:
             )
         return pipeline.nb_samples
 
-    def observe(self, facts: dict[str, Any]) -> None:
+    def observe(self, facts: dict[str, Any], name: str) -> None:
         """Open what the options ask for, now that `facts` (of the plan) are known."""
         config = self._config
+        meter = self.meter
         assert self._log is not None
-        assert self.meter is not None
-        self._log.logger.info("consumer {} started: {}", self.meter.consumer, facts)
+        assert meter is not None
+        self._log.logger.info(
+            "consumer {} of {} started: {}, {} workers, plan {}, {}",
+            meter.consumer,
+            config.nb_consumer,
+            name,
+            config.worker_per_consumer,
+            facts,
+            ", ".join(f"{what} {version}" for what, version in versions().items()),
+        )
         if config.persistent_workers is False and not config.in_process:
             self._log.logger.info(
                 "persistent_workers=False: workers stay for all epochs all the same. What is "
@@ -208,14 +221,17 @@ class Engine:
             )
         if config.benchmark or config.benchmark_file is not None:
             self._benchmark = open_benchmark(
-                self.meter,
+                meter,
                 path=config.benchmark_file,
                 logger=self._log.logger,
                 plan=facts,
                 options=config.plain(),
             )
         if config.trace_file is not None:
-            self.trace = open_trace(config.trace_file, self.meter.consumer, config.nb_consumer)
+            self.trace = open_trace(config.trace_file, meter.consumer, config.nb_consumer)
+        if config.metrics:
+            source = Source(name, lambda: loader_readings(meter.snapshot()), meter.consumer)
+            self._sinks = open_sinks(config.metrics, source, self._log.logger)
 
     def _threads(self, target: Target) -> Threads:
         if target.decoder is None and not target.staged:
@@ -244,10 +260,12 @@ class Engine:
 
     def _in_own_thread(self) -> bool:
         staging = self.stager is not None and self.stager.is_current
+        if self._sinks is not None and self._sinks.in_own_thread:
+            return True
         return staging or (self._pipeline is not None and self._pipeline.in_own_thread())
 
     def _close(self) -> None:
-        for part in (self._pipeline, self.stager, self._benchmark, self.trace):
+        for part in (self._pipeline, self.stager, self._benchmark, self.trace, self._sinks):
             if part is not None:
                 part.close()
         if self._zygote is not None:

@@ -200,6 +200,8 @@ class EpochIterator(Iterator[Any]):
             at_s=now_s,
         )
         self._meter.add(times)
+        if made.times.slowest >= 0:
+            self._meter.took(made.times.slowest, made.times.slowest_s)
         self._pipeline.loop_waited(times.wait_s, now_s)
         if self._trace is not None:
             self._trace.batch(

@@ -29,6 +29,8 @@ from swift_loader.order.state import State, saved_seed
 from swift_loader.order.told import call_as_text, resumed, told, with_call
 from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
+from swift_loader.telemetry.figures import flat
+from swift_loader.telemetry.readings import loader_readings
 from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.transport.slots import OnMap
 
@@ -167,7 +169,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
             if self._config.equal_steps and collective:
                 self._equal_steps = EqualSteps(self._config.timeout)
                 weakref.finalize(self, self._equal_steps.close)
-            engine.observe(self._facts())
+            engine.observe(self._facts(), self._dataset.name)
             self._prefetch()
         except BaseException:
             self.close()
@@ -301,6 +303,13 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
         if self._engine.meter is None:
             raise ClosedError("there are no figures before start()")
         return self._engine.meter.snapshot()
+
+    def metrics(self) -> dict[str, float]:
+        """The figures of `stats()` as numbers by name, for the `log` of a framework.
+
+        ``docs/metrics.md`` says what each name means. Raises `ClosedError` before `start()`.
+        """
+        return flat(loader_readings(self.stats()))
 
     # ---- resume
 

@@ -50,6 +50,8 @@ from swift_loader.loader.checks import (
 from swift_loader.loader.names import by_own_names
 from swift_loader.pipeline.elsewhere import RemoteWorkers, remote_workers_of
 from swift_loader.telemetry.log import LogConfig, log_config
+from swift_loader.telemetry.sinks.addresses import sinks_of
+from swift_loader.telemetry.sinks.sink import SinkSpec
 from swift_loader.worker.cpus import available_cpus
 from swift_loader.worker.recipe import given as given_dataset
 from swift_loader.worker.script import StartMethod
@@ -330,6 +332,15 @@ class Config:
         None, optional(path), SEEING,
         "writes the same figures into this file, one JSON object a line",
         given="str | os.PathLike[str] | None",
+    )
+    metrics: tuple[SinkSpec, ...] = option(
+        None, sinks_of, SEEING,
+        "where figures go while the loader runs, one place or a list: "
+        "`\"prometheus://127.0.0.1:9400\"`, `\"otlp://127.0.0.1:4318\"`, "
+        "`\"tensorboard:runs/loader\"`, `\"wandb\"`, `\"mlflow\"`, a `SummaryWriter`, a W&B run, a "
+        "`MeterProvider`, or a callable that gets a `dict[str, float]` every 5 seconds. "
+        "`docs/metrics.md` has the names. A place that fails or hangs holds up no batch",
+        given="Any",
     )
     trace_file: str | None = option(
         None, optional(path), SEEING,

@@ -115,6 +115,7 @@ class Options(TypedDict, total=False):
     max_bad_samples: int | None
     max_worker_restarts: int
     worker_affinity: Sequence[int] | Sequence[Sequence[int]] | None
+    metrics: Any
     trace_file: str | os.PathLike[str] | None
     sampler: Iterable[Any] | None
     batch_sampler: Iterable[Sequence[Any]] | None

@@ -56,7 +56,7 @@ _MOST_FRAMES = 4096
 
 _CHUNK = struct.Struct("<BQ")
 _MAKE = struct.Struct("<BQIqq")
-_MADE = struct.Struct("<BQIfffII")
+_MADE = struct.Struct("<BQIffffqII")
 _LENGTH = struct.Struct("<I")
 
 _KIND_OF: dict[type, int] = {
@@ -251,7 +251,7 @@ def _make(frame: Buffer) -> MakeFrame:
 def _made(frame: Buffer, rest: Iterator[Buffer]) -> MadeFrame:
     if len(frame) < _MADE.size:
         raise FrameError(f"an answer of {len(frame)} bytes")
-    _, ticket, nb_samples, fetch, collate, encode, nb_bad, nb_data = _MADE.unpack_from(frame)
+    _, ticket, nb_samples, *times, nb_bad, nb_data = _MADE.unpack_from(frame)
     start = _MADE.size + nb_bad
     stop = len(frame) if nb_data == _RAW else len(frame) - nb_data
     if start > stop:
@@ -262,8 +262,7 @@ def _made(frame: Buffer, rest: Iterator[Buffer]) -> MadeFrame:
     bad: tuple[BadSample, ...] = ()
     if nb_bad:
         bad = _valid(tuple[BadSample, ...], _BAD_SAMPLES, frame[_MADE.size : start])
-    times = StageTimes(fetch, collate, encode)
-    return MadeFrame(ticket, nb_samples, times, bytes(frame[start:stop]), bad, data)
+    return MadeFrame(ticket, nb_samples, StageTimes(*times), bytes(frame[start:stop]), bad, data)
 
 
 def _chunk(frame: Buffer, data: Buffer | None) -> Chunk:

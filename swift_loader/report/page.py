@@ -11,11 +11,10 @@ from html import escape
 
 from swift_loader.report.plots import plot_rows
 from swift_loader.report.runs import Run, waiting
-from swift_loader.report.terminal import ADVICE, clock, comparison, describe_event, verdict
+from swift_loader.report.terminal import clock, comparison, describe_event
 from swift_loader.telemetry.stats import (
     STAGES,
     Totals,
-    bottleneck,
     format_bytes,
     format_seconds,
     shares,
@@ -50,7 +49,7 @@ def html_page(runs: Sequence[Run], passed_over: int = 0) -> str:
 
 def _run_card(run: Run) -> str:
     totals = run.totals
-    stop = bottleneck(totals)
+    stop = run.verdict.bottleneck
     level = "good" if totals.wait_share < 0.05 else "poor" if totals.wait_share < 0.3 else "bad"
     elapsed_s = totals.elapsed_s or 1.0
     tiles = (
@@ -64,10 +63,10 @@ def _run_card(run: Run) -> str:
     )
     parts = [
         f'<section class="card {level}"><h3>{escape(run.label)}</h3>'
-        f'<p class="verdict">{escape(verdict(run))}</p><dl class="tiles">{tile_html}</dl>'
+        f'<p class="verdict">{escape(run.verdict.sentence)}</p><dl class="tiles">{tile_html}</dl>'
     ]
-    if stop in ADVICE:
-        parts.append(f"<p>{_code(ADVICE[stop])}</p>")
+    if run.verdict.advice:
+        parts.append(f"<p>{_code(run.verdict.advice)}</p>")
     stretches = waiting(run)[:3]
     if stretches:
         told = "; ".join(

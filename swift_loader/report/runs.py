@@ -11,10 +11,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike, fspath
 from typing import Any
 
-from swift_loader.telemetry.stats import Totals, bottleneck
+from swift_loader.telemetry.stats import Totals
+from swift_loader.telemetry.verdict import Evidence, Verdict, judge
 
 __all__ = ["Event", "Interval", "Run", "Stretch", "WorkerUse", "merge", "read_runs", "waiting"]
 
@@ -25,13 +27,17 @@ _JSON_AT = '{"kind":"'
 
 @dataclass(frozen=True)
 class WorkerUse:
-    """One worker in one interval. `cpu`: CPUs used, 1.0 is one whole; None: not known."""
+    """One worker in one interval. `cpu`: CPUs used, 1.0 is one whole; None: not known.
+
+    `cpu_wait`: CPUs that it was ready to use, and others had.
+    """
 
     worker: int
     pid: int | None
     batches: int
     cpu: float | None
     rss_bytes: int | None
+    cpu_wait: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Interval:
     consumer_rss_bytes: int
     workers: tuple[WorkerUse, ...]
     events: Mapping[str, int]
+    rare_wait_share: float = 0.0  # of all waiting up to here
+    slowest: tuple[tuple[Any, float], ...] | None = None  # up to here; None: as before
 
     @property
     def duration_s(self) -> float:
@@ -79,7 +87,7 @@ class Stretch:
 
     @property
     def bottleneck(self) -> str:
-        return bottleneck(self.totals)
+        return judge(Evidence(self.totals)).bottleneck
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,32 @@ class Run:
     @property
     def totals(self) -> Totals:
         return _sum(interval.totals for interval in self.intervals)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What the run's figures mean."""
+        return judge(self.evidence)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What there is to judge by."""
+        host = self.header.get("host", {})
+        last = self.intervals[-1] if self.intervals else None
+        return Evidence(
+            self.totals,
+            nb_workers=len(last.workers) if last else 0,
+            nb_cpus=int(host["nb_cpus"]) if host.get("nb_cpus") else None,
+            cpu_s=_used(self.intervals, "cpu"),
+            cpu_wait_s=_used(self.intervals, "cpu_wait"),
+            rare_wait_share=last.rare_wait_share if last else 0.0,
+            slowest=self.slowest,
+        )
+
+    @property
+    def slowest(self) -> tuple[tuple[Any, float], ...]:
+        """The slowest samples: index and seconds."""
+        told = [i.slowest for i in self.intervals if i.slowest is not None]
+        return told[-1] if told else ()
 
     @property
     def duration_s(self) -> float:
@@ -160,10 +194,20 @@ def waiting(run: Run) -> list[Stretch]:
 
 
 def merge(intervals: Sequence[Interval], at_most: int) -> list[Interval]:
-    """The same time in at most so many intervals: neighbours are put together."""
-    step = -(-len(intervals) // at_most)
-    groups = [intervals[i : i + step] for i in range(0, len(intervals), step)] if step else []
-    return [group[0] if len(group) == 1 else _merged(group) for group in groups]
+    """The same time in at most so many intervals: neighbours are put together.
+
+    Each stands for about as long a time as the others: in a long run, later intervals are longer.
+    """
+    if len(intervals) <= at_most:
+        return list(intervals)
+    begin_s, end_s = intervals[0].from_s, intervals[-1].t_s
+    step_s = (end_s - begin_s) / at_most or 1.0
+    groups: dict[int, list[Interval]] = {}
+    for interval in intervals:
+        middle_s = (interval.from_s + interval.t_s) / 2
+        place = min(at_most - 1, max(0, int((middle_s - begin_s) / step_s)))
+        groups.setdefault(place, []).append(interval)
+    return [group[0] if len(group) == 1 else _merged(group) for group in groups.values()]
 
 
 def rss_bytes(interval: Interval) -> int:
@@ -218,7 +262,13 @@ def _interval(line: dict[str, Any]) -> Interval:
         consumer_rss_bytes=int(line["consumer_rss_bytes"]),
         workers=tuple(WorkerUse(**row) for row in line["workers"]),
         events={str(kind): int(count) for kind, count in line["events"].items()},
+        rare_wait_share=float(line.get("rare_wait_share", 0.0)),
+        slowest=_slowest(line.get("slowest")),
     )
+
+
+def _slowest(pairs: Any) -> tuple[tuple[Any, float], ...] | None:
+    return None if pairs is None else tuple((index, float(seconds)) for index, seconds in pairs)
 
 
 def _runs(found: dict[str, _Lines], path: str) -> Iterator[Run]:
@@ -235,6 +285,18 @@ def _runs(found: dict[str, _Lines], path: str) -> Iterator[Run]:
             events=tuple(sorted(lines.events, key=lambda event: event.t_s)),
             summary=lines.summary,
         )
+
+
+def _used(intervals: Iterable[Interval], what: str) -> float | None:
+    """CPU seconds of all workers."""
+    used = [
+        getattr(row, what) * interval.duration_s
+        for interval in intervals
+        if interval.totals.batches
+        for row in interval.workers
+        if getattr(row, what) is not None
+    ]
+    return sum(used) if used else None
 
 
 def _sum(parts: Iterable[Totals]) -> Totals:
@@ -266,6 +328,7 @@ def _merged(group: Sequence[Interval]) -> Interval:
         )
         for row in last.workers
     )
+    told = [interval.slowest for interval in group if interval.slowest is not None]
     consumer_cpu_s = sum(interval.consumer_cpu * interval.duration_s for interval in group)
     return Interval(
         from_s=group[0].from_s,
@@ -276,4 +339,6 @@ def _merged(group: Sequence[Interval]) -> Interval:
         consumer_rss_bytes=max(interval.consumer_rss_bytes for interval in group),
         workers=workers,
         events=events,
+        rare_wait_share=last.rare_wait_share,
+        slowest=told[-1] if told else None,
     )

@@ -6,37 +6,14 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from swift_loader.report.runs import Event, Interval, Run, merge, waiting, workers_cpu
-from swift_loader.telemetry.stats import (
-    STAGES,
-    bottleneck,
-    format_bytes,
-    format_seconds,
-    shares,
-)
+from swift_loader.telemetry.stats import STAGES, format_bytes, format_seconds, shares
+from swift_loader.telemetry.verdict import ADVICE
 
-__all__ = ["ADVICE", "clock", "comparison", "describe_event", "terminal_text", "verdict"]
+__all__ = ["ADVICE", "clock", "comparison", "describe_event", "terminal_text"]
 
 _LINE = 60  # columns of a time line
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _EVENTS_SHOWN = 20
-
-ADVICE = {
-    "workers: fetch": "`dataset[i]` takes the workers' time. More workers while CPUs are free, "
-    "threads_per_worker where it waits on I/O, or a faster dataset.",
-    "workers: collate": "`collate_fn` takes the workers' time. The default one stacks straight "
-    "into shared memory; one of your own costs a copy.",
-    "workers: encode": "Encoding takes the workers' time: the batch holds objects that are no "
-    "tensors or arrays, or `batch_encoder` is slow.",
-    "slots: all in use": "Workers wait for free slots: the training loop keeps batches for long. "
-    "Let go of them sooner, or give a larger data_queue_size.",
-    "reader: decode": "Decoding in the training process takes the time: multithread=True, or "
-    "batches of fewer and larger tensors.",
-    "device copy": "Copying to the device takes the time: a larger max_nb_batch_on_device, "
-    "smaller types (uint8 instead of float32), or a cheaper `to_device`.",
-    "hand-over": "No part is busy, and still training waits: more processes than CPUs, or batches "
-    "so small that handing them over costs more than making them.",
-    "training loop": "The data keeps up; the training step itself takes the time.",
-}
 
 
 def terminal_text(runs: Sequence[Run], passed_over: int = 0) -> str:
@@ -47,19 +24,6 @@ def terminal_text(runs: Sequence[Run], passed_over: int = 0) -> str:
     if passed_over:
         parts.append(f"{passed_over} lines were cut short or are no lines of a benchmark file.")
     return "\n\n".join(parts) + "\n"
-
-
-def verdict(run: Run) -> str:
-    """Was training waiting for data? In one sentence."""
-    totals = run.totals
-    if not totals.batches:
-        return "No batch was delivered."
-    if totals.elapsed_s <= 0:
-        return "One batch was delivered: too little to tell."
-    waited = f"{format_seconds(totals.wait_s)} of {format_seconds(totals.elapsed_s)}"
-    if totals.wait_share < 0.05:
-        return f"Training hardly waited for data: {totals.wait_share:.1%} of the time ({waited})."
-    return f"Training waited for data {totals.wait_share:.0%} of the time ({waited})."
 
 
 def comparison(runs: Sequence[Run]) -> list[list[str]]:
@@ -93,7 +57,7 @@ def _mean_cpu(intervals: Sequence[Interval]) -> str:
 
 _FACTS = (
     ("waited for data", lambda run: f"{run.totals.wait_share:.1%}"),
-    ("bottleneck", lambda run: bottleneck(run.totals)),
+    ("bottleneck", lambda run: run.verdict.bottleneck),
     ("samples/s", lambda run: f"{_rate(run, run.totals.samples):,.0f}"),
     ("batches/s", lambda run: f"{_rate(run, run.totals.batches):,.1f}"),
     ("bytes/s", lambda run: f"{format_bytes(_rate(run, run.totals.nbytes))}/s"),
@@ -133,7 +97,6 @@ def describe_event(event: Event) -> str:
 def _run_lines(run: Run) -> list[str]:
     totals = run.totals
     header, host = run.header, run.header.get("host", {})
-    stop = bottleneck(totals)
     lines = [f"== {run.label}"]
     if host:
         lines.append(
@@ -142,10 +105,8 @@ def _run_lines(run: Run) -> list[str]:
         )
     if run.summary is None:
         lines.append("   It has no summary: the process was killed, or is still running.")
-    lines += ["", f"   {verdict(run)}"]
-    if stop in ADVICE:
-        lines.append(f"   Bottleneck: {stop}.")
-        lines += [f"   {line}" for line in wrap(ADVICE[stop], 97)]
+    lines += ["", *(f"   {line}" for line in wrap(run.verdict.sentence, 97))]
+    lines += [f"   {line}" for line in wrap(run.verdict.advice, 97)]
     for stretch in waiting(run)[:3]:
         lines.append(
             f"   Waited {format_seconds(stretch.waited_s)} between {clock(stretch.from_s)} and "

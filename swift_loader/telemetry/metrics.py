@@ -10,12 +10,14 @@ Signatures that the pipeline calls::
     meter.worker_restarted(worker, pid)          # a new process took the place of a dead one
     meter.worker_stopped(worker)
     meter.skipped(index); meter.replaced(index)
+    meter.took(index, seconds)                   # the slowest sample of a batch
+    meter.also(ask)                              # another part has `Reading`s of its own
     meter.event("warning", text="...")           # anything else worth a line on the time line
     meter.snapshot() -> LoaderStats
 
-`add` is plain additions into attributes: no lock, no numpy, no system call (about 1 us). One thread
-calls `add` and the epoch calls; the others may come from any thread, as `snapshot` may (it can then
-be a batch behind in some columns).
+`add` is plain additions into attributes: no lock, no system call (about 1 us); every 512 batches it
+sorts them into distributions, at once (0.2 ms). One thread calls `add` and the epoch calls; the
+others may come from any thread, as `snapshot` may (it can then be a batch behind in some columns).
 
 A `Listener` (the benchmark file) hears of every event, and is called by `add` once the time that it
 asked for has come. Without one that costs a comparison with infinity.
@@ -25,25 +27,29 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from math import ceil, inf
-from typing import NamedTuple, Protocol
+from math import inf
+from typing import Any, NamedTuple, Protocol
 
+from swift_loader.telemetry.distribution import Distribution
+from swift_loader.telemetry.figures import Reading
 from swift_loader.telemetry.processes import WorkerRow
+from swift_loader.telemetry.slowest import Slowest
 from swift_loader.telemetry.stats import (
     STAGES,
     LoaderStats,
+    Recent,
     StageStats,
     Totals,
     WorkerStats,
-    bottleneck,
     shares,
 )
+from swift_loader.telemetry.verdict import RARE, Evidence, judge
 
 __all__ = ["BatchTimes", "Listener", "Meter"]
 
-_RECENT_BATCHES = 512  # p50 and p99 are over so many
+_RECENT_BATCHES = 512
 _RECENT_INDICES = 100  # of skipped and replaced samples
 
 
@@ -83,8 +89,9 @@ class Listener(Protocol):
 class Meter:
     """The running sums of one consumer. See the module's text for who calls what."""
 
-    def __init__(self, consumer: int) -> None:
+    def __init__(self, consumer: int, nb_cpus: int | None = None) -> None:
         self.consumer = consumer
+        self._nb_cpus = nb_cpus  # that there are for workers
         self.epoch: int | None = None
         self._lock = threading.Lock()  # for what any thread may change; never taken by `add`
         self._workers: dict[int, WorkerRow] = {}
@@ -106,6 +113,11 @@ class Meter:
         self._restarts = self._nb_skipped = self._nb_replaced = 0
         self._skipped: deque[int] = deque(maxlen=_RECENT_INDICES)
         self._replaced: deque[int] = deque(maxlen=_RECENT_INDICES)
+        self._slowest = Slowest()
+        # The batches since the last fold are only in `_recent`.
+        self._nb_new = 0
+        self._spread = {stage: Distribution() for stage in STAGES}
+        self._others: list[Callable[[], Iterable[Reading]]] = []
 
     def listen(self, listener: Listener | None, due_s: float = inf) -> None:
         """Tell `listener` of every event from now on, and of the time `due_s`; None: nobody."""
@@ -146,9 +158,14 @@ class Meter:
             at_s,
         ) = times
         self._recent.append(times)
+        self._nb_new += 1
+        if self._nb_new == _RECENT_BATCHES:
+            self._fold()
         if self._batches:
             self._wait_s += wait_s
         else:
+            for each in list(self._workers.values()):
+                each.mark()
             self._startup_s = wait_s if self._mark_s is None else at_s - self._mark_s
             self._mark_s = at_s
         self._batches += 1
@@ -206,6 +223,14 @@ class Meter:
             self._replaced.append(index)
         self.event("replaced", index=index, why=why)
 
+    def took(self, index: Any, seconds: float) -> None:
+        """Sample `index` took so long to fetch; the slowest of its batch is enough."""
+        self._slowest.add(index, seconds)
+
+    def also(self, ask: Callable[[], Iterable[Reading]]) -> None:
+        """`ask` gives figures of another part, whenever a snapshot is taken, in any thread."""
+        self._others.append(ask)
+
     def event(self, kind: str, **facts: object) -> None:
         """Tell the benchmark file, when there is one. `facts` are JSON values."""
         if self._listener is not None:
@@ -241,6 +266,19 @@ class Meter:
         elapsed_s = totals.elapsed_s
         per_s = 1 / elapsed_s if elapsed_s > 0 else 0.0
         batches = totals.batches
+        recent, spread = self._distributions()
+        workers = self.workers()
+        slowest = self._slowest.table()
+        evidence = Evidence(
+            totals,
+            nb_workers=self._nb_running,
+            nb_cpus=self._nb_cpus,
+            cpu_s=_sum(row.cpu_s for row in workers),
+            cpu_wait_s=_sum(row.cpu_wait_s for row in workers),
+            rare_wait_share=spread["wait"].share_of_longest(RARE),
+            slowest=slowest,
+        )
+        verdict = judge(evidence)
         return LoaderStats(
             consumer=self.consumer,
             epoch=self.epoch,
@@ -253,8 +291,11 @@ class Meter:
             samples_per_s=totals.samples * per_s,
             bytes_per_s=totals.nbytes * per_s,
             wait_share=totals.wait_share,
-            bottleneck=bottleneck(totals),
-            stages=_stages(totals, list(self._recent)),
+            bottleneck=verdict.bottleneck,
+            verdict=verdict.sentence,
+            advice=verdict.advice,
+            stages=_stages(totals, spread),
+            recent=_recent(recent),
             queue_depth_mean=totals.queue_depth / batches if batches else 0.0,
             queue_depth_max=self._depth_max,
             restarts=self._restarts,
@@ -262,8 +303,35 @@ class Meter:
             skipped=tuple(self._skipped),
             nb_replaced=self._nb_replaced,
             replaced=tuple(self._replaced),
-            workers=self.workers(),
+            slowest=slowest,
+            rare_wait_share=evidence.rare_wait_share,
+            nb_running=self._nb_running,
+            workers=workers,
+            others=tuple(reading for ask in self._others for reading in ask()),
         )
+
+    def slowest(self) -> tuple[tuple[Any, float], ...]:
+        """The ten slowest samples: index and seconds."""
+        return self._slowest.table()
+
+    def rare_wait_share(self) -> float:
+        """Of all waiting, how much came in the longest 2% of the waits."""
+        return self._distributions()[1]["wait"].share_of_longest(RARE)
+
+    def _fold(self) -> None:
+        with self._lock:
+            new = list(self._recent)[-self._nb_new :]
+            self._nb_new = 0
+            _spread_out(new, self._spread)
+
+    def _distributions(self) -> tuple[list[BatchTimes], dict[str, Distribution]]:
+        """The latest batches, and the distributions over all."""
+        with self._lock:
+            spread = {stage: each.copy() for stage, each in self._spread.items()}
+            recent = list(self._recent)
+            nb_new = self._nb_new
+        _spread_out(recent[-nb_new:] if nb_new else [], spread)
+        return recent, spread
 
     def _close_epoch(self, at_s: float) -> None:
         if self._mark_s is not None:
@@ -286,31 +354,51 @@ class Meter:
         return row
 
 
-def _stages(totals: Totals, recent: list[BatchTimes]) -> dict[str, StageStats]:
+def _stages(totals: Totals, spread: dict[str, Distribution]) -> dict[str, StageStats]:
     share = shares(totals)
     out = {}
     for stage in STAGES:
-        column = _loop_s(recent) if stage == "loop" else _column(recent, f"{stage}_s")
-        column.sort()
         total_s: float = getattr(totals, f"{stage}_s")
         out[stage] = StageStats(
             total_s=total_s,
             share=share[stage],
             mean_s=total_s / totals.batches if totals.batches else 0.0,
-            p50_s=_quantile(column, 0.5),
-            p99_s=_quantile(column, 0.99),
+            p50_s=spread[stage].quantile(0.5),
+            p99_s=spread[stage].quantile(0.99),
+            max_s=spread[stage].longest_s,
         )
     return out
 
 
-def _column(recent: list[BatchTimes], field: str) -> list[float]:
-    return [getattr(times, field) for times in recent]
+def _spread_out(batches: list[BatchTimes], into: dict[str, Distribution]) -> None:
+    for stage, each in into.items():
+        each.add(
+            _loop_s(batches) if stage == "loop" else [getattr(b, f"{stage}_s") for b in batches]
+        )
 
 
-def _loop_s(recent: list[BatchTimes]) -> list[float]:
+def _recent(batches: list[BatchTimes]) -> Recent:
+    # The first one's own time began before it.
+    counted = batches[1:]
+    wait_s = sum(times.wait_s for times in counted)
+    elapsed_s = wait_s + sum(_loop_s(batches))
+    per_s = 1 / elapsed_s if elapsed_s > 0 else 0.0
+    return Recent(
+        batches_per_s=len(counted) * per_s,
+        samples_per_s=sum(times.nb_samples for times in counted) * per_s,
+        bytes_per_s=sum(times.nbytes for times in counted) * per_s,
+        wait_share=wait_s * per_s,
+        queue_depth=sum(t.queue_depth for t in counted) / len(counted) if counted else 0.0,
+    )
+
+
+def _loop_s(batches: Sequence[BatchTimes]) -> list[float]:
     # What the training loop did between two batches of one epoch.
-    return [max(0.0, b.at_s - b.wait_s - a.at_s) for a, b in pairwise(recent) if a.epoch == b.epoch]
+    return [
+        max(0.0, b.at_s - b.wait_s - a.at_s) for a, b in pairwise(batches) if a.epoch == b.epoch
+    ]
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else 0.0
+def _sum(seconds: Iterable[float | None]) -> float | None:
+    known = [each for each in seconds if each is not None]
+    return sum(known) if known else None

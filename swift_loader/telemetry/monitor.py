@@ -28,8 +28,11 @@ consumers (and later runs) may share a file; ``run`` tells their lines apart.
     ``collate_s``, ``encode_s``, ``decode_s``, ``to_device_s``; ``queue_depth``
     (mean of what was ready when a batch was asked for; null without batches); ``consumer_cpu`` and
     ``consumer_rss_bytes`` of the training process; ``workers``: a list of ``worker``, ``pid``,
-    ``batches`` (in the interval), ``cpu`` (CPUs used, 1.0 is one; null at first), ``rss_bytes``;
-    ``events``: how many of each kind there were.
+    ``batches`` (in the interval), ``cpu`` (CPUs used, 1.0 is one; null at first), ``cpu_wait``
+    (CPUs that it was ready to use while others had them; null where nobody says), ``rss_bytes``;
+    ``events``: how many of each kind there were; ``rare_wait_share``: of all waiting so far, how
+    much came in the longest 2% of the waits; ``slowest``: the ten slowest samples so far, a list of
+    ``[index, seconds]``, where they have changed.
 ``event``
     ``event``: ``epoch_begin``, ``epoch_end`` (facts: ``epoch``), ``worker_start``, ``worker_stop``,
     ``restart`` (``worker``, ``pid``, ``why``), ``skipped``, ``replaced`` (``index``, ``why``),
@@ -64,7 +67,7 @@ from swift_loader.version import __version__
 if TYPE_CHECKING:
     from loguru import Logger
 
-__all__ = ["BenchmarkWriter", "open_benchmark"]
+__all__ = ["BenchmarkWriter", "open_benchmark", "versions"]
 
 SCHEMA = 1
 _EVENT_LINES = 20  # of one kind, an interval
@@ -116,6 +119,7 @@ class BenchmarkWriter:
         self._cpu_before_s = time.process_time()
         self._process = psutil.Process()
         self._events: Counter[str] = Counter()
+        self._slowest: tuple[tuple[object, float], ...] = ()
         self._open = True
         self._line(
             "header",
@@ -184,6 +188,9 @@ class BenchmarkWriter:
     def _interval_line(
         self, to_s: float, delta: Totals, cpu: float, rows: list[dict[str, object]]
     ) -> None:
+        slowest = self._meter.slowest()
+        changed = {} if slowest == self._slowest else {"slowest": slowest}
+        self._slowest = slowest
         self._line(
             "interval",
             to_s,
@@ -194,18 +201,24 @@ class BenchmarkWriter:
             consumer_rss_bytes=int(self._process.memory_info().rss),
             workers=rows,
             events=dict(self._events),
+            rare_wait_share=_round(self._meter.rare_wait_share()),
+            **changed,
         )
         self._events.clear()
         self._from_s = to_s
 
     def _worker(self, row: WorkerStats, duration_s: float) -> dict[str, object]:
         before = self._workers_before.get(row.worker)
-        seen = before is not None and before.cpu_s is not None and row.cpu_s is not None
+        used = waited = None
+        if before is not None:
+            used = _between(before.cpu_s, row.cpu_s, duration_s)
+            waited = _between(before.cpu_wait_s, row.cpu_wait_s, duration_s)
         return {
             "worker": row.worker,
             "pid": row.pid,
             "batches": row.batches - (before.batches if before else 0),
-            "cpu": _per(row.cpu_s - before.cpu_s, duration_s) if seen else None,  # type: ignore[operator,union-attr]
+            "cpu": used,
+            "cpu_wait": waited,
             "rss_bytes": row.rss_bytes,
         }
 
@@ -229,6 +242,10 @@ def _delta(delta: Totals) -> dict[str, object]:
     out["loop_s"] = _round(delta.loop_s)
     out["queue_depth"] = _per(delta.queue_depth, delta.batches) if delta.batches else None
     return out
+
+
+def _between(before_s: float | None, now_s: float | None, duration_s: float) -> float | None:
+    return None if before_s is None or now_s is None else _per(now_s - before_s, duration_s)
 
 
 def _per(amount: float, of: float) -> float:
@@ -259,15 +276,25 @@ def _nothing() -> None:
     return
 
 
+def versions() -> dict[str, str | None]:
+    """Of swift_loader, Python and torch."""
+    torch = sys.modules.get("torch")
+    return {
+        "swift_loader": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__) if torch else None,
+    }
+
+
 def _host() -> dict[str, object]:
     affinity = getattr(os, "sched_getaffinity", None)
-    torch = sys.modules.get("torch")
+    found = versions()
     return {
         "name": platform.node(),
         "pid": os.getpid(),
         "nb_cpus": len(affinity(0)) if affinity else os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__) if torch else None,
+        "python": found["python"],
+        "torch": found["torch"],
         "system": platform.platform(),
     }

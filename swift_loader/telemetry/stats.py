@@ -6,14 +6,20 @@ All times are in seconds of wall clock, all sizes in bytes. Pure: no clock, no p
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from textwrap import wrap
 from typing import Any, NamedTuple
 
+from swift_loader.telemetry.figures import Reading
+from swift_loader.telemetry.printable import printable
+
 __all__ = [
+    "HAND_OVER",
+    "STAGES",
     "LoaderStats",
+    "Recent",
     "StageStats",
     "Totals",
     "WorkerStats",
-    "bottleneck",
     "format_bytes",
     "format_seconds",
     "shares",
@@ -31,8 +37,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "loop": ("training", "training loop"),
 }
 
-_WAITS_LITTLE = 0.05  # below this share of waiting, the training loop itself is what takes the time
-_BUSY = 0.5  # a part that is busy for less of the time can't be what everything waits for
+HAND_OVER = "hand-over"  # no stage, but what lies between them
 
 
 class Totals(NamedTuple):
@@ -88,42 +93,36 @@ def shares(totals: Totals) -> dict[str, float]:
     return out
 
 
-def bottleneck(totals: Totals) -> str:
-    """What to speed up first: a text of `STAGES`, "hand-over", or "not known yet".
-
-    While training waits for less than 5% of its time it is the training loop. Otherwise the part
-    that is busiest, and of the workers their longest stage; "hand-over" (messages, scheduling, too
-    few CPUs) where training waits although no part is busy for half of the time.
-    """
-    if totals.batches == 0 or totals.elapsed_s <= 0:
-        return "not known yet"
-    if totals.wait_share < _WAITS_LITTLE:
-        return STAGES["loop"][1]
-    busy = shares(totals)
-    workers = ("fetch", "collate", "encode")
-    parts = {stage: busy[stage] for stage in ("decode", "to_device")}
-    parts[max(workers, key=busy.__getitem__)] = sum(busy[stage] for stage in workers)
-    stage = max(parts, key=parts.__getitem__)
-    return STAGES[stage][1] if parts[stage] >= _BUSY else "hand-over"
-
-
 @dataclass(frozen=True)
 class StageStats:
-    """One stage over all batches; `share` as in `shares`, p50 and p99 over the latest 512 only."""
+    """One stage over all batches of the run; `share` as in `shares`; p50 and p99 within 5%."""
 
     total_s: float
     share: float
     mean_s: float
     p50_s: float
     p99_s: float
+    max_s: float
+
+
+@dataclass(frozen=True)
+class Recent:
+    """The latest 512 batches: rates, the share of waiting, the mean queue depth."""
+
+    batches_per_s: float = 0.0
+    samples_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    wait_share: float = 0.0
+    queue_depth: float = 0.0
 
 
 @dataclass(frozen=True)
 class WorkerStats:
     """One worker. `busy_share`: of the elapsed time, spent making batches.
 
-    `cpu_s` (its dead processes' included) and `rss_bytes` are None where there is nothing to look
-    at: a worker on another host, or one that ended before it was looked at.
+    `cpu_s` (its dead processes' included, since the first batch), `cpu_wait_s` (ready to run, while
+    others had the CPUs) and `rss_bytes` are None where there is nothing to look at: a worker on
+    another host, or one that ended before it was looked at.
     """
 
     worker: int
@@ -133,6 +132,9 @@ class WorkerStats:
     cpu_s: float | None
     rss_bytes: int | None
     restarts: int
+    busy_s: float = 0.0
+    cpu_wait_s: float | None = None
+    running: bool = True
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,13 @@ class LoaderStats:
 
     `elapsed_s`: time within epochs since the first batch; `startup_s`: the wait for that first
     batch, counted nowhere else. `wait_share`: of `elapsed_s`, training waited for a batch.
-    `bottleneck`: by the function of that name. `stages`: fetch, collate, encode, decode,
+    `bottleneck`, `verdict`, `advice`: what to speed up first, as
+    `swift_loader.telemetry.verdict` finds it. `stages`: fetch, collate, encode, decode,
     to_device, wait, loop. `queue_depth_*`: batches ready when one was asked for. `skipped`,
     `replaced`: the latest 100 sample indices; `nb_skipped`, `nb_replaced`: how many in all.
+    `slowest`: the ten slowest samples, as ``(index, seconds)``; where samples take less than 10 us
+    on the average they are not timed one by one. `rare_wait_share`: how much of the waiting came in
+    the longest 2% of the waits. `others`: figures of other parts.
     """
 
     consumer: int
@@ -158,7 +164,10 @@ class LoaderStats:
     bytes_per_s: float
     wait_share: float
     bottleneck: str
+    verdict: str
+    advice: str
     stages: dict[str, StageStats]
+    recent: Recent
     queue_depth_mean: float
     queue_depth_max: int
     restarts: int
@@ -166,7 +175,11 @@ class LoaderStats:
     skipped: tuple[int, ...]
     nb_replaced: int
     replaced: tuple[int, ...]
+    slowest: tuple[tuple[Any, float], ...]
+    rare_wait_share: float
+    nb_running: int
     workers: tuple[WorkerStats, ...]
+    others: tuple[Reading, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain dicts, lists and numbers, ready for `json.dumps`."""
@@ -181,7 +194,7 @@ class LoaderStats:
             f"  {self.batches_per_s:,.1f} batches/s, {self.samples_per_s:,.0f} samples/s, "
             f"{format_bytes(self.bytes_per_s)}/s; first batch after "
             f"{format_seconds(self.startup_s)}",
-            f"  waited for data: {self.wait_share:.1%} of the time; bottleneck: {self.bottleneck}",
+            *(f"  {line}" for line in wrap(self.verdict, 96)),
             f"  queue depth: mean {self.queue_depth_mean:.1f}, max {self.queue_depth_max}; "
             f"restarts: {self.restarts}; {self._bad_samples()}",
             f"  {'stage':<10}{'busy':>8}{'mean':>11}{'p50':>11}{'p99':>11}{'total':>11}",
@@ -206,6 +219,9 @@ class LoaderStats:
             )
         if len(self.workers) > len(shown):
             lines.append(f"  and {len(self.workers) - len(shown)} workers more, see .workers")
+        if self.slowest:
+            some = ", ".join(f"{i} ({format_seconds(s)})" for i, s in self.slowest[:5])
+            lines.append(printable(f"  slowest samples: {some}"))
         return "\n".join(lines)
 
     def _bad_samples(self) -> str:

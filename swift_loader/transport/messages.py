@@ -35,15 +35,21 @@ __all__ = [
 ]
 
 _MAKE = struct.Struct("<QIqqiq")
-_MADE = struct.Struct("<QIqqfffqdII")
+_MADE = struct.Struct("<QIqqffffqqdII")
 
 
 class StageTimes(NamedTuple):
-    """Seconds that a worker spent on one batch, by stage."""
+    """Seconds that a worker spent on one batch, by stage.
+
+    `slowest`: index of the sample that took longest, of `slowest_s`; -1 where they were not timed
+    one by one, or have keys that are no whole numbers.
+    """
 
     fetch_s: float
     collate_s: float
     encode_s: float
+    slowest_s: float = 0.0
+    slowest: int = -1
 
 
 @message

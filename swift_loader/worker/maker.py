@@ -19,6 +19,7 @@ from swift_loader.batch.collate import collate, collates_as_torch
 from swift_loader.batch.exceptions import summary_of
 from swift_loader.batch.fetch import Bad, BadSampleError, Fetcher
 from swift_loader.batch.seeding import seed_generators
+from swift_loader.batch.stopwatch import KEPT, WORTH_S
 from swift_loader.order.keys import decode_keys
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import BadSample, ErrorReport, Made, Make, StageTimes
@@ -68,6 +69,7 @@ class Maker:
         self._fetch = self._fetcher.fetch if recipe.auto_collation else self._fetcher.fetch_one
         is_plain = recipe.auto_collation and not (recipe.collate_fn or recipe.batch_encoder)
         self._gather = gather_of(dataset) if is_plain else None
+        self._nb_timed = 0  # batches to come whose samples are timed one by one
 
     def job(self, order: Make, plan: Plan, consumer: int) -> Job:
         """What is to be done for `order`.
@@ -96,13 +98,27 @@ class Maker:
             gather = None
             seed_generators(seed)
             fetch = partial(self._fetch, indices, plain)
-        return make_batch(
+        made = make_batch(
             self._recipe, self._progress, order, slots, fetch, "fetching", indices, gather
         )
+        if self._nb_timed or made.times.fetch_s > WORTH_S * made.nb_samples:
+            return self._with_slowest(made)
+        return made
 
     def _seed_and_fetch(self, seed: int, indices: Any) -> tuple[list[Any], list[Bad]]:
         seed_generators(seed)
         return self._fetch(indices)
+
+    def _with_slowest(self, made: Made) -> Made:
+        """Tell which of its samples took longest, and go on timing them as long as it matters."""
+        times = made.times
+        before, self._nb_timed = self._nb_timed, max(0, self._nb_timed - 1)
+        if times.fetch_s > WORTH_S * made.nb_samples:
+            self._nb_timed = KEPT
+        if (before > 0) != (self._nb_timed > 0):
+            self._fetcher.time_samples(self._nb_timed > 0)
+        seconds, index = self._fetcher.slowest()
+        return made._replace(times=times._replace(slowest_s=seconds, slowest=index))
 
     def close(self) -> None:
         self._fetcher.close()

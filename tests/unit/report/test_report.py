@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from swift_loader.report.command import report_main
 from swift_loader.report.runs import Interval, WorkerUse, merge, read_runs, waiting
-from swift_loader.report.terminal import clock, comparison, terminal_text, verdict
+from swift_loader.report.terminal import clock, comparison, terminal_text
 from swift_loader.telemetry.log import LogConfig, open_log
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.monitor import open_benchmark
@@ -108,7 +108,7 @@ def test_a_log_with_benchmark_lines_is_read_too(tmp_path):
     (run,), passed_over = read_runs([tmp_path / "consumer-0.log"])
     assert passed_over == 1
     assert run.header["plan"] == {"n": 1}
-    assert verdict(run) == "No batch was delivered."
+    assert run.verdict.sentence == "No batch was delivered."
 
 
 @given(
@@ -157,8 +157,9 @@ def test_when_training_waited(tmp_path, write_run):
 def test_the_verdict_says_whether_training_waited(tmp_path, write_run):
     (well,), _ = read_runs([write_run(tmp_path / "a.jsonl", wait_s=0.0)])
     (ill,), _ = read_runs([write_run(tmp_path / "b.jsonl", wait_s=0.004)])
-    assert verdict(well).startswith("Training hardly waited for data: 0.0% of the time")
-    assert verdict(ill).startswith("Training waited for data")
+    told = "The training loop is the bottleneck: loading costs 0.0% of the time"
+    assert well.verdict.sentence.startswith(told)
+    assert ill.verdict.sentence.startswith("Training waited for data")
     assert 0.2 < ill.totals.wait_share < 0.6
 
 

@@ -14,15 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swift_loader.telemetry.distribution import Distribution
 from swift_loader.telemetry.metrics import BatchTimes, Meter
-from swift_loader.telemetry.stats import (
-    STAGES,
-    Totals,
-    bottleneck,
-    format_bytes,
-    format_seconds,
-    shares,
-)
+from swift_loader.telemetry.stats import STAGES, Totals, format_bytes, format_seconds, shares
+from swift_loader.telemetry.verdict import Evidence, judge
 
 
 def batch(at_s: float, wait_s: float = 0.0, **more: float) -> BatchTimes:
@@ -142,7 +137,7 @@ def test_workers_that_come_and_go_count_while_they_run():
 @pytest.mark.parametrize(
     ("times", "named"),
     [
-        ({"wait_s": 0.04, "fetch_s": 9.0}, "training loop"),
+        ({"wait_s": 0.07, "fetch_s": 9.0}, "training loop"),
         ({"wait_s": 0.5, "fetch_s": 1.5, "collate_s": 0.3}, "workers: fetch"),
         ({"wait_s": 0.5, "fetch_s": 0.3, "collate_s": 1.5}, "workers: collate"),
         ({"wait_s": 0.5, "encode_s": 1.9}, "workers: encode"),
@@ -153,7 +148,7 @@ def test_workers_that_come_and_go_count_while_they_run():
 )
 def test_the_bottleneck_is_what_is_busiest_while_training_waits(times, named):
     totals = Totals(batches=1, elapsed_s=1.0, worker_s=2.0)._replace(**times)
-    assert bottleneck(totals) == named
+    assert judge(Evidence(totals)).bottleneck == named
 
 
 @given(seconds, seconds)
@@ -165,15 +160,59 @@ def test_waiting_and_loop_make_up_the_time(wait_s, loop_s):
         assert share["wait"] + share["loop"] == pytest.approx(1)
 
 
-def test_percentiles_are_of_the_latest_batches():
+def test_percentiles_are_of_the_whole_run():
     meter = Meter(0)
     meter.epoch_begins(0, 0.0)
     for i in range(2000):
-        meter.add(batch(float(i), fetch_s=5.0 if i < 1000 else 0.1 if i % 20 else 1.0))
+        meter.add(batch(float(i), fetch_s=5.0 if i < 30 else 0.1 if i % 20 else 1.0))
     fetch = meter.snapshot().stages["fetch"]
-    assert fetch.p50_s == 0.1
-    assert fetch.p99_s == 1.0
-    assert fetch.mean_s > 2
+    assert fetch.p50_s == pytest.approx(0.1, rel=0.05)
+    assert fetch.p99_s == pytest.approx(5.0, rel=0.05)
+    assert fetch.max_s == 5.0
+
+
+@given(st.lists(st.floats(0, 9000), min_size=1, max_size=300), st.floats(0, 1))
+def test_a_distribution_knows_its_quantiles_within_a_twentieth(values, share):
+    whole, halves = Distribution(), Distribution()
+    whole.add(values)
+    halves.add(values[::2])
+    halves.add(values[1::2])
+    assert (whole.counts == halves.counts).all()
+    right = sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+    assert whole.quantile(share) == pytest.approx(right, rel=0.05, abs=2e-6)
+
+
+def test_rare_long_waits_are_told_from_equal_ones():
+    equal, rare = Distribution(), Distribution()
+    equal.add([0.01] * 1000)
+    rare.add([0.0001] * 990 + [1.0] * 10)
+    assert equal.share_of_longest(0.02) == pytest.approx(0.02)
+    assert rare.share_of_longest(0.02) > 0.98
+    assert Distribution().share_of_longest(0.02) == 0
+
+
+def test_the_ten_slowest_samples_are_kept_by_their_longest_time():
+    meter = Meter(0)
+    for epoch in range(3):
+        for index in range(500):
+            meter.took(index, (index % 100) / 1000 + epoch / 10_000)
+    slowest = meter.snapshot().slowest
+    assert len(slowest) == 10
+    assert {index % 100 for index, _ in slowest} == {98, 99}
+    assert [seconds for _, seconds in slowest] == sorted((s for _, s in slowest), reverse=True)
+    assert slowest[0][1] == pytest.approx(0.0992)
+
+
+def test_recent_figures_are_of_the_latest_batches():
+    meter = Meter(0)
+    meter.epoch_begins(0, 0.0)
+    for i in range(2000):
+        meter.add(batch(i / 10, wait_s=0.05 if i >= 1000 else 0.0, queue_depth=3))
+    recent = meter.snapshot().recent
+    assert recent.batches_per_s == pytest.approx(10)
+    assert recent.samples_per_s == pytest.approx(320)
+    assert recent.wait_share == pytest.approx(0.5)
+    assert recent.queue_depth == 3
 
 
 def test_bad_samples_are_counted_and_the_latest_named():

@@ -57,7 +57,7 @@ def test_a_file_has_header_intervals_events_and_summary(tmp_path, write_run):
     )
     assert set(Totals._fields) | {"loop_s"} <= set(intervals[0])
     (worker, _) = intervals[-1]["workers"]
-    assert set(worker) == {"worker", "pid", "batches", "cpu", "rss_bytes"}
+    assert set(worker) == {"worker", "pid", "batches", "cpu", "cpu_wait", "rss_bytes"}
     events = [line["event"] for line in lines if line["kind"] == "event"]
     assert events == [
         *("worker_start", "worker_start", "epoch_begin", "epoch_end"),

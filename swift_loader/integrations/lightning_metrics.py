@@ -1,0 +1,50 @@
+"""Lightning's loggers get the figures of the loader, by a callback.
+
+::
+
+    trainer = Trainer(callbacks=[LoaderMetrics()], logger=...)
+
+Each rank has a loader; Lightning's loggers write on rank 0, so they get that one's figures.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from swift_loader.integrations.lightning import TrainerLoader
+from swift_loader.loader.loader import SwiftLoader
+
+__all__ = ["LoaderMetrics"]
+
+
+class LoaderMetrics(Callback):
+    """Logs `SwiftLoader.metrics` every `Trainer.log_every_n_steps` steps, and as an epoch ends.
+
+    `loader`: by default the one that the Trainer trains with, where that is a `SwiftLoader` or what
+    `for_trainer` gave; nothing is logged of any other.
+    """
+
+    def __init__(self, loader: SwiftLoader | TrainerLoader | None = None) -> None:
+        self._loader = loader
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        every = getattr(trainer, "log_every_n_steps", 0)  # the Trainer sets it without declaring it
+        if every and (batch_idx + 1) % every == 0:
+            self._log(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._log(trainer)
+
+    def _log(self, trainer: Trainer) -> None:
+        loader = trainer.train_dataloader if self._loader is None else self._loader
+        if isinstance(loader, TrainerLoader):
+            loader = loader.loader
+        if not isinstance(loader, SwiftLoader):
+            return
+        figures = loader.metrics()
+        for logger in trainer.loggers:
+            logger.log_metrics(figures, step=trainer.global_step)

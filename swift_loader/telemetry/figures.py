@@ -1,0 +1,114 @@
+"""The figures that sinks are given: one table of names, units and meanings. Pure.
+
+Names and units follow Prometheus' conventions (https://prometheus.io/docs/practices/naming/): base
+units, ``_total`` for what only grows, ``_ratio`` for shares of 1. ``docs/metrics.md`` is made of
+this table (``scripts/metrics_table.py --write``).
+
+Another part of the loader adds figures in two steps: a `Figure` in `FIGURES`, and a callable that
+gives its `Reading`\\ s to `swift_loader.telemetry.metrics.Meter.also`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+__all__ = ["FIGURES", "Figure", "Reading", "flat", "known"]
+
+PREFIX = "swift_loader_"
+
+
+class Reading(NamedTuple):
+    """One value of the figure `name`; `of` tells which worker, stage or source it is about."""
+
+    name: str
+    value: float
+    of: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure. `label`: what tells its readings apart; "": there is one reading.
+
+    `detail`: there may be hundreds of them (one for each worker), so only sinks with labels get it.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    unit: str
+    text: str
+    label: str = ""
+    detail: bool = False
+
+
+def _counter(name: str, unit: str, text: str, label: str = "", *, detail: bool = False) -> Figure:
+    return Figure(f"{PREFIX}{name}_total", "counter", unit, text, label, detail)
+
+
+def _gauge(name: str, unit: str, text: str, label: str = "", *, detail: bool = False) -> Figure:
+    return Figure(PREFIX + name, "gauge", unit, text, label, detail)
+
+
+_TABLE = (
+    # ---- what training got
+    _counter("batches", "batches", "Batches that the training loop got."),
+    _counter("samples", "samples", "Samples in them."),
+    _counter("batch_bytes", "bytes", "Bytes in them."),
+    _gauge("epoch", "", "The epoch that is iterated, or was last."),
+    # ---- time
+    _counter("epoch_seconds", "seconds", "Time within epochs, from the first batch on."),
+    _counter("wait_seconds", "seconds", "What of it the training loop waited for batches."),
+    _counter("loop_seconds", "seconds", "What of it the training loop spent on its work."),
+    _gauge("startup_seconds", "seconds", "The wait for the first batch, counted nowhere else."),
+    _counter(
+        "stage_seconds",
+        "seconds",
+        "Time that a stage of the loader took, over all workers: fetch, collate, encode, decode, "
+        "to_device.",
+        "stage",
+    ),
+    # ---- how it goes now
+    _gauge("recent_wait_ratio", "ratio", "Share of the time that training waited, over the latest "
+           "512 batches: what loading costs."),
+    _gauge("recent_batches_per_second", "batches per second", "Over the latest 512 batches."),
+    _gauge("recent_samples_per_second", "samples per second", "Over the latest 512 batches."),
+    _gauge("recent_queue_depth", "batches", "Batches that were ready when the training loop asked "
+           "for one: the mean over the latest 512."),
+    # ---- workers and samples
+    _gauge("workers", "workers", "Workers that run."),
+    _counter("worker_restarts", "restarts", "Workers that died or hung and were replaced."),
+    _counter("skipped_samples", "samples", "Samples that raised and were left out."),
+    _counter("replaced_samples", "samples", "Samples that raised and were replaced."),
+    _counter("worker_batches", "batches", "Batches of one worker that training got.", "worker",
+             detail=True),
+    _counter("worker_busy_seconds", "seconds", "What one worker spent on making them.", "worker",
+             detail=True),
+    _counter("worker_cpu_seconds", "seconds", "CPU time of one worker, threads included.", "worker",
+             detail=True),
+    _counter("worker_cpu_wait_seconds", "seconds", "How long one worker was ready to run while "
+             "others had the CPUs. Linux only.", "worker", detail=True),
+    _gauge("worker_resident_bytes", "bytes", "Resident memory of one worker; pages that processes "
+           "share count in each.", "worker", detail=True),
+)  # fmt: skip
+
+#: By name, in the order in which the documentation has them.
+FIGURES: dict[str, Figure] = {figure.name: figure for figure in _TABLE}
+
+
+def known(name: str) -> Figure:
+    """The figure of this name; a part that forgot to put it into the table gets a `KeyError`."""
+    return FIGURES[name]
+
+
+def flat(readings: Iterable[Reading]) -> dict[str, float]:
+    """For loggers without labels: ``{"swift_loader_batches_total": 12.0, ...}``.
+
+    A reading that is one of several has what it is about after a slash:
+    ``swift_loader_stage_seconds_total/fetch``. Figures of single workers are left out.
+    """
+    return {
+        f"{name}/{of}" if of else name: float(value)
+        for name, value, of in readings
+        if not known(name).detail
+    }

@@ -1,0 +1,143 @@
+"""What a running loader tells: figures while it runs, verdicts that are right."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from swift_loader import SwiftLoader
+from tests import datasets
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+class Sleepy:
+    """Each sample waits, as for a disk; one in `rare` waits much longer."""
+
+    def __init__(self, n: int, sleep_s: float, rare: int = 0, rare_s: float = 0.0) -> None:
+        self.n, self.sleep_s, self.rare, self.rare_s = n, sleep_s, rare, rare_s
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(self.rare_s if self.rare and index % self.rare == 17 else self.sleep_s)
+        return index
+
+
+class Busy:
+    """Each sample computes for so long."""
+
+    def __init__(self, n: int, busy_s: float) -> None:
+        self.n, self.busy_s = n, busy_s
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> int:
+        until_s = time.thread_time() + self.busy_s
+        while time.thread_time() < until_s:
+            pass
+        return index
+
+
+def looped(loader: SwiftLoader, step_s: float) -> Iterator[Any]:
+    for batch in loader:
+        time.sleep(step_s)
+        yield batch
+
+
+def test_a_callable_gets_the_figures_of_a_run() -> None:
+    got: list[dict[str, float]] = []
+    with SwiftLoader(datasets.Numbers, {"n": 64}, 4, metrics=got.append) as loader:
+        nb_batches = sum(1 for _ in loader)
+        figures = loader.metrics()
+    assert figures["swift_loader_batches_total"] == nb_batches == 16
+    assert figures["swift_loader_samples_total"] == 64
+    assert got[-1]["swift_loader_batches_total"] == 16
+
+
+def test_a_sink_that_hangs_holds_up_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swift_loader.telemetry.sinks.pump.INTERVAL_S", 0.02)
+    monkeypatch.setattr("swift_loader.telemetry.sinks.pump._CLOSE_S", 0.2)
+    free, entered = threading.Event(), threading.Event()
+
+    def hang(figures: dict[str, float]) -> None:
+        entered.set()
+        free.wait(60)
+
+    with pytest.warns(RuntimeWarning, match="does not return"):  # noqa: PT031
+        with SwiftLoader(datasets.Numbers, {"n": 64}, 4, metrics=hang) as loader:
+            loader.start()
+            assert entered.wait(20)
+            began_s = time.monotonic()
+            assert sum(1 for _ in loader) == 16
+            assert time.monotonic() - began_s < 10
+    free.set()
+
+
+def test_the_slowest_samples_are_named() -> None:
+    kwargs = {"n": 400, "sleep_s": 0.0001, "rare": 200, "rare_s": 0.05}
+    with SwiftLoader(Sleepy, kwargs, 4, worker_per_consumer=2) as loader:
+        for _ in range(2):  # the first batches are not timed sample by sample
+            for _ in loader:
+                pass
+        slowest = loader.stats().slowest
+    assert {index for index, _ in slowest[:2]} == {17, 217}
+    assert all(0.04 < seconds < 1 for _, seconds in slowest[:2])
+    assert slowest[2][1] < 0.04
+
+
+def test_slow_storage_is_named() -> None:
+    with SwiftLoader(Sleepy, {"n": 160, "sleep_s": 0.004}, 4, worker_per_consumer=2) as loader:
+        for _ in looped(loader, 0.001):
+            pass
+        stats = loader.stats()
+    assert stats.bottleneck == "workers: waiting in fetch", stats
+    assert "threads_per_worker" in stats.advice
+
+
+def test_slow_code_is_named() -> None:
+    with SwiftLoader(Busy, {"n": 200, "busy_s": 0.004}, 4) as loader:
+        for _ in looped(loader, 0.0):
+            pass
+        stats = loader.stats()
+    # With other processes beside it, its worker starves.
+    assert stats.bottleneck in ("workers: fetch", "CPUs"), stats
+    assert "worker" in stats.advice
+
+
+def test_workers_that_starve_for_cpus_are_told_from_slow_code() -> None:
+    kwargs = {"n": 192, "busy_s": 0.004}
+    options: dict[str, Any] = {"worker_per_consumer": 4, "worker_affinity": [0]}
+    with SwiftLoader(Busy, kwargs, 4, **options) as loader:
+        for _ in looped(loader, 0.0):
+            pass
+        stats = loader.stats()
+    assert stats.bottleneck == "CPUs", stats
+    assert "more workers make it worse" in stats.advice
+
+
+def test_a_slow_step_is_named() -> None:
+    with SwiftLoader(Sleepy, {"n": 160, "sleep_s": 0.0005}, 4, worker_per_consumer=2) as loader:
+        for _ in looped(loader, 0.02):
+            pass
+        stats = loader.stats()
+    assert stats.bottleneck == "training loop", stats
+    assert stats.verdict.startswith("The training loop is the bottleneck: loading costs")
+
+
+def test_one_slow_sample_in_a_thousand_is_named() -> None:
+    kwargs = {"n": 2000, "sleep_s": 0.0001, "rare": 1000, "rare_s": 0.5}
+    with SwiftLoader(Sleepy, kwargs, 4, worker_per_consumer=2) as loader:
+        for _ in range(2):
+            for _ in looped(loader, 0.001):
+                pass
+        stats = loader.stats()
+    assert stats.bottleneck == "slow samples", stats
+    assert "in_order=False" in stats.advice
+    assert {index for index, _ in stats.slowest[:2]} == {17, 1017}

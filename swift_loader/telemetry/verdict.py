@@ -1,15 +1,15 @@
 """What a run's figures mean: what loading costs, what to speed up first, and what would help. Pure.
 
 The rules, in their order; each was tried on runs whose bottleneck was known (``tests/process/
-test_verdicts.py``):
+test_seeing.py``):
 
 1. Training waits for less than a tenth of its time: the training loop is the bottleneck. Perfect
    loading would save that tenth.
 2. The device copy or the decoder is busy for most of the time, and longer than the workers.
 3. Two in a hundred waits make up most of the waiting, and one sample takes ten times as long as
    others do: a few slow samples.
-4. The workers are busy for most of the time. They wait for a CPU, they compute, or they wait for
-   storage or a network: the kernel's counts of their time tell.
+4. The workers are busy for most of the time. They wait for storage or a network, for a CPU, or they
+   compute: the kernel's counts of their time tell.
 5. Else no part is busy, and still training waits: the hand-over.
 """
 
@@ -34,7 +34,7 @@ _BUSY = 0.5  # a part that is busy for less of the time can't be what everything
 _MOST = 0.6  # of the waiting, in the rare long waits
 _SLOW = 10.0  # times the mean sample
 _STARVED = 0.25  # of the time in which they were to work, workers waited for a CPU
-_WAITS = 0.5  # workers that compute for less of their time wait for something
+_BLOCKED = 0.5  # of their working time: they neither computed nor waited for a CPU
 _SPARE = 0.5  # of the CPUs: there is room for more workers
 
 CPUS = "CPUs"
@@ -142,11 +142,12 @@ def _bottleneck(evidence: Evidence) -> str:
         return HAND_OVER
     stage = max(stages, key=busy.__getitem__)
     busy_s = totals.fetch_s + totals.collate_s + totals.encode_s
-    if evidence.cpu_wait_s is not None and evidence.cpu_wait_s > _STARVED * busy_s:
-        return CPUS
-    if stage == "fetch" and evidence.cpu_s is not None and evidence.cpu_s < _WAITS * busy_s:
-        return STORAGE
-    return STAGES[stage][1]
+    starved_s = evidence.cpu_wait_s or 0.0
+    if stage == "fetch" and evidence.cpu_s is not None:
+        blocked_s = busy_s - evidence.cpu_s - starved_s
+        if blocked_s > _BLOCKED * busy_s:
+            return STORAGE
+    return CPUS if starved_s > _STARVED * busy_s else STAGES[stage][1]
 
 
 def _has_slow_samples(evidence: Evidence) -> bool:

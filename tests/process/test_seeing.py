@@ -93,7 +93,7 @@ def test_the_slowest_samples_are_named() -> None:
 
 
 def test_slow_storage_is_named() -> None:
-    with SwiftLoader(Sleepy, {"n": 160, "sleep_s": 0.004}, 4, worker_per_consumer=2) as loader:
+    with SwiftLoader(Sleepy, {"n": 96, "sleep_s": 0.02}, 4, worker_per_consumer=2) as loader:
         for _ in looped(loader, 0.001):
             pass
         stats = loader.stats()

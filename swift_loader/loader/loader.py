@@ -6,7 +6,7 @@ import textwrap
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
@@ -27,9 +27,16 @@ from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_seed
 from swift_loader.order.told import call_as_text, resumed, told, with_call
-from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective, own_index
+from swift_loader.ranks.agreement import (
+    agree_on_plan,
+    agree_on_seed,
+    is_collective,
+    of_all_ranks,
+    own_index,
+)
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.telemetry.figures import flat
+from swift_loader.telemetry.ranks import RanksStats
 from swift_loader.telemetry.readings import loader_readings
 from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.transport.slots import OnMap
@@ -298,11 +305,25 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
             self._learn_length(count_samples(self._engine.recipe()))
         return self._nb_samples
 
-    def stats(self) -> LoaderStats:
-        """What the loader has done so far. Raises `ClosedError` before `start()`."""
+    @overload
+    def stats(self, all_ranks: Literal[False] = False) -> LoaderStats: ...
+
+    @overload
+    def stats(self, all_ranks: Literal[True]) -> RanksStats: ...
+
+    def stats(self, all_ranks: bool = False) -> LoaderStats | RanksStats:
+        """What the loader has done so far. Raises `ClosedError` before `start()`.
+
+        `all_ranks`: of all consumers, compared. With `torch.distributed` every rank must call it,
+        at the same place of the script, and every rank gets all.
+        """
         if self._engine.meter is None:
             raise ClosedError("there are no figures before start()")
-        return self._engine.meter.snapshot()
+        stats = self._engine.meter.snapshot()
+        if not all_ranks:
+            return stats
+        collective = is_collective(self._config.nb_consumer)
+        return RanksStats(tuple(of_all_ranks(stats) if collective else [stats]))
 
     def metrics(self) -> dict[str, float]:
         """The figures of `stats()` as numbers by name, for the `log` of a framework.

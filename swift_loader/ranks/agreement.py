@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed
 
 from swift_loader.errors import PlanMismatchError
 
-__all__ = ["agree_on_plan", "agree_on_seed", "is_collective", "known_rank", "own_index"]
+__all__ = [
+    "agree_on_plan",
+    "agree_on_seed",
+    "is_collective",
+    "known_rank",
+    "of_all_ranks",
+    "own_index",
+]
+
+
+T = TypeVar("T")
 
 
 def is_collective(nb_consumer: int) -> bool:
@@ -57,6 +67,13 @@ def agree_on_seed() -> int:
     return int(box[0])
 
 
+def of_all_ranks(mine: T) -> list[T]:
+    """What each rank gave, by rank. Collective."""
+    everybody: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(everybody, mine)
+    return everybody
+
+
 def agree_on_plan(facts: Mapping[str, Any], failure: BaseException | None) -> None:
     """Compare `facts` over all ranks. Collective, also for a rank whose start has failed.
 
@@ -64,8 +81,7 @@ def agree_on_plan(facts: Mapping[str, Any], failure: BaseException | None) -> No
     """
     mine = {"failure": None if failure is None else f"{type(failure).__name__}: {failure}"}
     mine.update(facts)
-    everybody: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(everybody, mine)
+    everybody = of_all_ranks(mine)
     if failure is not None:
         return
     failed = [f"rank {r}: {f['failure']}" for r, f in enumerate(everybody) if f["failure"]]

@@ -18,14 +18,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from os import PathLike, fspath
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import loguru
 
@@ -40,6 +43,7 @@ __all__ = ["LogConfig", "LogHandle", "consumer_role", "log_config", "open_log", 
 _FORMAT = "{time:YYYY-MM-DD HH:mm:ss.SSS} | {level: <8} | {extra[swift_loader]} | {message}"
 _LEVELS = ("TRACE", "DEBUG", "INFO", "SUCCESS", "WARNING", "ERROR", "CRITICAL")
 _KEYS = ("path", "stdout", "level")
+_tokens = itertools.count()  # of open logs: each has the messages of its own alone
 _ROLE = re.compile(r"[A-Za-z0-9._-]+\Z")
 
 loguru.logger.disable("swift_loader")
@@ -151,8 +155,13 @@ def open_log(config: LogConfig | None, role: str) -> LogHandle:
         raise ValueError(f"{role!r} can't be part of a file name")
     if config is None:
         return LogHandle(loguru.logger.bind(swift_loader=role), ())
-    logger = _separate_logger().bind(swift_loader=role)
+    token = next(_tokens)
+    logger = _own_logger().bind(swift_loader=role, log=token)
     sink_ids = []
+
+    def is_mine(record: Any) -> bool:
+        return bool(record["extra"].get("log") == token)
+
     # Neither `diagnose` (prints the values of the user's variables) nor a lasting failure to write
     # may reach the training: loguru reports the latter on stderr.
     if config.path is not None:
@@ -165,9 +174,15 @@ def open_log(config: LogConfig | None, role: str) -> LogHandle:
                 f"process of the loader may write to."
             ) from error
         file = _LogFile(Output("logger", name))
-        sink_ids.append(logger.add(file, level=config.level, format=_FORMAT, diagnose=False))
+        sink_ids.append(
+            logger.add(file, level=config.level, format=_FORMAT, diagnose=False, filter=is_mine)
+        )
     if config.stdout and sys.stdout is not None:
-        sink_ids.append(logger.add(sys.stdout, level=config.level, format=_FORMAT, diagnose=False))
+        sink_ids.append(
+            logger.add(
+                sys.stdout, level=config.level, format=_FORMAT, diagnose=False, filter=is_mine
+            )
+        )
     return LogHandle(logger, tuple(sink_ids))
 
 
@@ -185,14 +200,27 @@ class _LogFile:
         self._output.close()
 
 
-def _separate_logger() -> Logger:
-    # loguru has one global set of sinks, and no public way to a second one while a sink such as
-    # stderr is in the first (it advises to deep-copy a logger whose sinks were all removed). An
-    # empty core beside it is the only way to leave the user's sinks alone in both directions.
-    shared = loguru.logger
-    core = type(shared._core)()  # type: ignore[attr-defined]
-    separate: Logger = type(shared)(core, None, 0, False, False, False, False, True, [], {})  # type: ignore[call-arg]
-    return separate
+@cache
+def _own_logger() -> Logger:
+    """The public `logger` of a copy of loguru that is nobody else's.
+
+    loguru has one set of sinks for a process, and the user's are in it: our files must not get the
+    user's messages, nor the user's sinks ours. So the package is imported once more, by another
+    name.
+    """
+    name = "swift_loader_loguru"
+    assert loguru.__spec__ is not None
+    assert loguru.__spec__.origin is not None
+    spec = spec_from_file_location(
+        name, loguru.__spec__.origin, submodule_search_locations=list(loguru.__path__)
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    logger: Logger = module.logger
+    logger.remove()  # it begins with one for stderr
+    return logger
 
 
 def _path(value: object, option: str) -> str:

@@ -316,7 +316,11 @@ class Meter:
 
     def rare_wait_share(self) -> float:
         """Of all waiting, how much came in the longest 2% of the waits."""
-        return self._distributions()[1]["wait"].share_of_longest(RARE)
+        with self._lock:
+            waits = self._spread["wait"].copy()
+            new = list(self._recent)[-self._nb_new :] if self._nb_new else []
+        waits.add([times.wait_s for times in new])
+        return waits.share_of_longest(RARE)
 
     def _fold(self) -> None:
         with self._lock:

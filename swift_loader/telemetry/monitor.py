@@ -12,6 +12,12 @@ line before it hands over the next batch. A batch costs a comparison; a line cos
 that interval is just longer. Each line is one `write` to a file opened for appending, so that all
 consumers (and later runs) may share a file; ``run`` tells their lines apart.
 
+A file stays readable however long a run takes: after 4 MB the interval is 2 s, and it doubles with
+every 2 MB more. Three days with 8 workers make some 15 MB.
+
+``schema`` counts the versions of this format. Lines and fields may be added within a version; a
+reader passes over those that it does not know.
+
 **Lines.** Every line has ``kind``, ``run`` (of one consumer's loader; 12 hex digits) and ``t_s``
 (seconds since its header). Times end in ``_s``, sizes in bytes.
 
@@ -37,7 +43,7 @@ consumers (and later runs) may share a file; ``run`` tells their lines apart.
     ``event``: ``epoch_begin``, ``epoch_end`` (facts: ``epoch``), ``worker_start``, ``worker_stop``,
     ``restart`` (``worker``, ``pid``, ``why``), ``skipped``, ``replaced`` (``index``, ``why``),
     ``warning`` (``text``), or another; ``facts``: an object. At most 20 lines of a kind an
-    interval; the interval's ``events`` counts them all.
+    interval, and 2,000 a run; the interval's ``events`` counts them all.
 ``summary``
     ``stats``: `LoaderStats.as_dict`. Missing where the process was killed.
 """
@@ -71,6 +77,9 @@ __all__ = ["BenchmarkWriter", "open_benchmark", "versions"]
 
 SCHEMA = 1
 _EVENT_LINES = 20  # of one kind, an interval
+_EVENT_LINES_IN_ALL = 2000  # of one kind, a run
+_FIRST_BYTES = 4_000_000  # and then the interval doubles after each
+_MORE_BYTES = 2_000_000
 
 
 def open_benchmark(
@@ -119,6 +128,9 @@ class BenchmarkWriter:
         self._cpu_before_s = time.process_time()
         self._process = psutil.Process()
         self._events: Counter[str] = Counter()
+        self._event_lines: Counter[str] = Counter()
+        self._nbytes = 0
+        self._longer_at_bytes = _FIRST_BYTES
         self._slowest: tuple[tuple[object, float], ...] = ()
         self._open = True
         self._line(
@@ -152,13 +164,18 @@ class BenchmarkWriter:
         self._before = totals
         self._workers_before = {row.worker: row for row in workers}
         self._cpu_before_s = cpu_s
+        if self._nbytes > self._longer_at_bytes:
+            self._longer_at_bytes = self._nbytes + _MORE_BYTES
+            self._interval_s *= 2
         return at_s + self._interval_s
 
     def event(self, kind: str, facts: dict[str, object]) -> None:
-        """Write the line of one event, unless the interval had 20 of its kind."""
+        """Write the line of one event, unless there were too many of its kind."""
         self._events[kind] += 1
-        if self._events[kind] <= _EVENT_LINES:
-            self._line("event", time.perf_counter(), event=kind, facts=facts)
+        if self._events[kind] > _EVENT_LINES or self._event_lines[kind] >= _EVENT_LINES_IN_ALL:
+            return
+        self._event_lines[kind] += 1
+        self._line("event", time.perf_counter(), event=kind, facts=facts)
 
     def close(self) -> None:
         """Write the last interval and the summary; listen no more. A second call does nothing.
@@ -226,7 +243,9 @@ class BenchmarkWriter:
         if not self._open:
             return
         line = {"kind": kind, "run": self._run, "t_s": _round(at_s - self._start_s), **facts}
-        self._write(json.dumps(line, default=_as_text, separators=(",", ":")))
+        text = json.dumps(line, default=_as_text, separators=(",", ":"))
+        self._nbytes += len(text)
+        self._write(text)
 
     def _stop(self) -> None:
         if self._open:

@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed
 
 from swift_loader import SwiftLoader
+from swift_loader.telemetry.ranks import RanksStats
 from tests import datasets
+from tests.ranks import run_ranks
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -141,3 +145,31 @@ def test_one_slow_sample_in_a_thousand_is_named() -> None:
     assert stats.bottleneck == "slow samples", stats
     assert "in_order=False" in stats.advice
     assert {index for index, _ in stats.slowest[:2]} == {17, 1017}
+
+
+def _rank_with_slow_data(rank: int) -> RanksStats:
+    kwargs = {"n": 160, "sleep_s": 0.01 if rank == 1 else 0.0}
+    with SwiftLoader(Sleepy, kwargs, 4, nb_consumer=2) as loader:
+        loader.start(rank)
+        for _ in loader:
+            torch.distributed.all_reduce(torch.ones(1))
+            time.sleep(0.01)
+        return loader.stats(all_ranks=True)
+
+
+@pytest.fixture(scope="module")
+def forkserver() -> Iterator[None]:
+    """Of `run_ranks`: it stays for all tests of this process."""
+    run_ranks(1, int, timeout_s=60)
+    yield
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("forkserver")
+def test_the_rank_that_makes_the_others_wait_is_named() -> None:
+    for told in run_ranks(2, _rank_with_slow_data, timeout_s=90):
+        assert isinstance(told, RanksStats), told
+        assert [stats.consumer for stats in told.ranks] == [0, 1]
+        assert told.slow_rank == 1, told
+        assert told.ranks[0].bottleneck == "training loop"
+        assert told.ranks[1].bottleneck == "workers: waiting in fetch"

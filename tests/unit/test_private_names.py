@@ -89,7 +89,6 @@ PRIVATE = {
     "_share_fd_cpu_": {"batch/handles.py": "tensors of `share_memory_()` in a data set are shared"},
     "_rand": {"order/sampling.py": "resuming samplers that draw from numpy's global generator"},
     "_inst": {"order/sampling.py": "resuming samplers that draw from `random`"},
-    "_core": {"telemetry/log.py": "loguru: a log of the loader's own, apart from the user's"},
 }
 
 

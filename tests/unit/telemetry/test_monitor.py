@@ -12,6 +12,7 @@ from itertools import pairwise
 import pytest
 
 from swift_loader.errors import ConfigError
+from swift_loader.report.runs import read_runs, waiting
 from swift_loader.telemetry.log import LogConfig, consumer_role, open_log
 from swift_loader.telemetry.metrics import BatchTimes, Meter
 from swift_loader.telemetry.monitor import open_benchmark
@@ -168,3 +169,29 @@ def test_a_file_that_can_not_be_opened_is_named(tmp_path):
         opened(Meter(0), str(tmp_path / "none" / "run.jsonl"))
     with pytest.raises(ConfigError, match="benchmark_file"):
         opened(Meter(0), None)
+
+
+def test_a_run_of_three_days_stays_readable_and_its_file_bounded(tmp_path):
+    path = tmp_path / "long.jsonl"
+    meter = Meter(0)
+    begin_s = time.perf_counter()
+    with open_benchmark(meter, path=path, logger=None, plan={}, options={}):
+        for worker in range(8):
+            meter.worker_started(worker, None)
+        meter.epoch_begins(0, begin_s)
+        for k in range(3 * 86_400 // 6):
+            at_s = begin_s + 6.0 * k
+            late = 2.0 if 20_000 <= k < 21_000 else 0.0  # waiting on the second day, for 100 min
+            meter.add(BatchTimes(k % 8, 0, k, 32, 1000, 0.1, 0.0, 0.0, 0.0, 0.0, late, 3, at_s))
+            meter.skipped(k)
+        meter.epoch_ends(begin_s + 3 * 86_400)
+    assert path.stat().st_size < 20_000_000
+    (run,), passed_over = read_runs([path])
+    assert passed_over == 0
+    assert run.totals.batches == 43_200
+    assert run.event_counts["skipped"] == 43_200
+    assert sum(event.kind == "skipped" for event in run.events) == 2000
+    (stretch,) = waiting(run)
+    assert stretch.from_s == pytest.approx(120_000, abs=3000)
+    assert stretch.t_s == pytest.approx(126_000, abs=3000)
+    assert stretch.waited_s == pytest.approx(2000, rel=0.1)

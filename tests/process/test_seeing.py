@@ -158,10 +158,9 @@ def _rank_with_slow_data(rank: int) -> RanksStats:
 
 
 @pytest.fixture(scope="module")
-def forkserver() -> Iterator[None]:
+def forkserver() -> None:
     """Of `run_ranks`: it stays for all tests of this process."""
     run_ranks(1, int, timeout_s=60)
-    yield
 
 
 @pytest.mark.timeout(120)

@@ -57,7 +57,9 @@ def running(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    """Without buffers, two workers that print a line at once mix them: a text, then its end."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -73,6 +75,7 @@ def wait_for(process: subprocess.Popen[str], line: str) -> None:
     """Read the script's output up to a line."""
     assert process.stdout is not None
     for text in process.stdout:
+        print(text, end="")  # for the report of a test that waited too long
         if text.strip() == line:
             return
     assert process.stderr is not None

@@ -12,7 +12,8 @@
 
 *With the world*:
 
-- `shell`: the lock, the links and the threads; carries actions out.
+- `shell`: the lock and the threads that wait. `hands`: the links; carries actions out. `turns`:
+  which of the training threads reads.
 - `link`: what every kind of worker looks like from here, and what it says. `local`: a child
   process. Others stand in `swift_loader.remote`; `elsewhere` is how a loader gets them.
 - `reader`: waiting for what workers send. `item`: a batch on its way.

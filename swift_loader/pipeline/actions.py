@@ -1,4 +1,4 @@
-"""What the books want done; `swift_loader.pipeline.shell` carries it out. Pure."""
+"""What the books want done; `swift_loader.pipeline.hands` carries it out. Pure."""
 
 from __future__ import annotations
 

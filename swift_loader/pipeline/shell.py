@@ -2,11 +2,9 @@
 
 Role: the training process. It decides nothing: `swift_loader.pipeline.books` does. This holds what
 the books can't have: one lock over them and over the links, held for microseconds and never over
-I/O; the links; and the threads that wait. What workers send is handled by whoever reads it: the
-training thread while it waits, or reader threads (see `swift_loader.pipeline.reader`).
-
-Of the books' actions, those that only queue a message are carried out under the lock, so that
-messages to a worker are in the order in which the books thought of them; the rest after it.
+I/O; and the threads that wait. What workers send is handled by whoever reads it: training threads
+in `swift_loader.pipeline.turns`, or reader threads (see `swift_loader.pipeline.reader`). What the
+books want done then, `swift_loader.pipeline.hands` does.
 """
 
 from __future__ import annotations
@@ -16,30 +14,19 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from math import inf
 from typing import Any, Literal, NoReturn
 
 from swift_loader.errors import ClosedError
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number
-from swift_loader.pipeline.actions import (
-    Action,
-    Dismiss,
-    Drop,
-    Halt,
-    Kill,
-    Launch,
-    Reap,
-    Recall,
-    Send,
-    Teach,
-    Tell,
-)
+from swift_loader.pipeline.actions import Action
 from swift_loader.pipeline.books import Books, End, PipelineOptions
+from swift_loader.pipeline.hands import Hands, Later
 from swift_loader.pipeline.item import Decoder, Item
 from swift_loader.pipeline.link import Event, Link, MadeBatch
 from swift_loader.pipeline.reader import ReaderThread, Waiter
+from swift_loader.pipeline.turns import Turns
 from swift_loader.plan import Plan
 from swift_loader.telemetry.metrics import Meter
 
@@ -47,9 +34,6 @@ __all__ = ["Pipeline", "PipelineOptions", "Threads"]
 
 Threads = Literal["none", "one", "per worker"]  # that read what workers send
 
-# The training thread reads when nothing is ready; and else so often, as workers that have answered
-# are not given more before that is read.
-_LOOK_S = 0.001
 _CLOSE_GRACE_S = 1.0
 
 
@@ -71,24 +55,10 @@ class Pipeline:
         decoder: Decoder | None = None,
     ) -> None:
         self._timeout_s = options.timeout_s
-        self._launchers = launchers
-        self._meter = meter
-        self._logger = logger
         self._decoder = decoder
         self._scales = options.auto_workers
-        self._lock = threading.Lock()  # over all that follows
+        self._lock = threading.Lock()  # over the books, the links and what follows
         self._arrived = threading.Condition(self._lock)
-        self._books = Books(options, launchers.keys(), awaited)
-        self._links: dict[int, Link] = {}  # by worker; each may be used after the lock
-        self._leaving: list[Link] = []  # were told to end, and do so in their own time
-        self._halted: BaseException | None = None  # what ended the pipeline, until it is raised
-        self._halted_by = ""
-        self._closed = False
-        self._ended = False  # no batch will come any more: `_raise_why` says why
-        self._reading = False  # a training thread waits for messages
-        self._nb_waiting = 0  # others, which wait for it
-        self._look_at_s = 0.0
-        self._pid = os.getpid()
         self._waiter: Waiter | None = None
         self._readers: list[ReaderThread] = []
         if threads == "none":
@@ -97,6 +67,15 @@ class Pipeline:
             count = 1 if threads == "one" else max(1, len(launchers))
             names = [f"swift_loader-reader-{i}" for i in range(count)]
             self._readers = [ReaderThread(name, self._handle, self._fail) for name in names]
+        waiters = [self._waiter] if self._waiter else [reader.waiter for reader in self._readers]
+        self._turns = Turns(self._arrived, self._waiter)
+        self._books = Books(options, launchers.keys(), awaited)
+        self._hands = Hands(launchers, waiters, self._lock, meter, logger)
+        self._halted: BaseException | None = None  # what ended the pipeline, until it is raised
+        self._halted_by = ""
+        self._closed = False
+        self._ended = False  # no batch will come any more: `_raise_why` says why
+        self._pid = os.getpid()
         _pipelines.add(self)
 
     # ---- the training thread
@@ -136,10 +115,8 @@ class Pipeline:
         Where a batch could not be made or decoded, its item has a `fault`, to be raised in its
         place. Raises `WorkerTimeoutError`, or what ended the pipeline.
         """
-        if self._waiter is not None and time.monotonic() > self._look_at_s:
-            self._look()
-        later: list[Callable[[], object]] = []
-
+        self._turns.look(self._handle)
+        later: Later = []
         found: tuple[Number, Item] | End | None = None
 
         def take() -> bool:
@@ -196,55 +173,22 @@ class Pipeline:
                 now_s = time.monotonic()
                 deadline_s = deadline_s or now_s + limit_s
                 left_s = deadline_s - now_s
-                if left_s > 0 and not self._may_read(left_s):
+                if left_s > 0 and not self._turns.may_read(left_s):
                     continue
             if left_s > 0:
-                self._read(left_s)
+                self._turns.read(left_s, self._handle)
             else:
                 self._time_out(limit_s)
                 deadline_s = None
-
-    def _may_read(self, wait_s: float) -> bool:
-        """Under the lock: whether it is for this thread to read. Else something has come by now."""
-        self._nb_waiting += 1  # before the look at `_reading`: `_read` does it the other way round
-        try:
-            if self._waiter is None or self._reading:
-                self._arrived.wait(min(wait_s, threading.TIMEOUT_MAX))
-                return False
-            self._reading = True
-            return True
-        finally:
-            self._nb_waiting -= 1
-
-    def _look(self) -> None:
-        """Read what has come, if nobody else does."""
-        with self._lock:
-            if self._reading:
-                return
-            self._reading = True
-        self._read(0.0)
-
-    def _read(self, wait_s: float) -> None:
-        """Read for ourselves, there being no reader threads."""
-        assert self._waiter is not None
-        try:
-            for link, events in self._waiter.wait(wait_s):
-                self._handle(link, events)
-        finally:
-            self._look_at_s = time.monotonic() + _LOOK_S
-            self._reading = False
-            if self._nb_waiting:  # another thread may have to read
-                with self._lock:
-                    self._arrived.notify_all()
 
     # ---- events, by whoever reads them
 
     def _handle(self, link: Link, events: Sequence[Event]) -> None:
         worker = link.worker
         taken = [self._item(worker, e) if type(e) is MadeBatch else e for e in events]
-        later: list[Callable[[], object]] = []
+        later: Later = []
         with self._lock:
-            if self._links.get(worker) is not link:
+            if self._hands.links.get(worker) is not link:
                 return  # another one has taken its place, or all is over
             actions = self._books.handle(worker, link.name, taken, time.monotonic())
             self._queue(actions, later)
@@ -262,7 +206,7 @@ class Pipeline:
     # ---- carrying out actions
 
     def _do(self, act: Callable[[], list[Action]], *, only_open: bool = False) -> None:
-        later: list[Callable[[], object]] = []
+        later: Later = []
         with self._lock:
             if only_open and self._ended:
                 self._raise_why()
@@ -270,105 +214,18 @@ class Pipeline:
             self._arrived.notify_all()
         self._carry_out(later)
 
-    def _queue(self, actions: list[Action], later: list[Callable[[], object]]) -> None:
-        """Under the lock: queue messages, and note down in `later` what comes after it."""
-        if not actions:
-            return
-        told: dict[int, Link] = {}
-        try:
-            for action in actions:
-                if type(action) is Send:
-                    link = told[action.worker] = self._links[action.worker]
-                    link.make(action.ticket, action.number, action.details)
-                else:
-                    self._queue_other(action, told, later)
-        except Exception as error:  # noqa: BLE001 - no memory for a message; the loop gets it
-            self._end_with(error)
-        later[:0] = [link.flush for link in told.values()]
+    def _queue(self, actions: list[Action], later: Later) -> None:
+        """Under the lock."""
+        end = self._hands.queue(actions, later)
+        if end is not None:
+            self._end_with(end)
 
-    def _queue_other(
-        self, action: Action, told: dict[int, Link], later: list[Callable[[], object]]
-    ) -> None:
-        match action:
-            case Recall(worker=worker, tickets=tickets):
-                link = told[worker] = self._links[worker]
-                link.forget(tickets)
-            case Teach(worker=worker, plan_id=plan_id, plan=plan):
-                link = told[worker] = self._links[worker]
-                link.set_plan(plan_id, plan)
-            case Launch(worker=worker):
-                later.append(partial(self._launch, worker))
-            case Reap(worker=worker):
-                later.append(partial(self._reap, self._links.pop(worker)))
-            case Dismiss(worker=worker):
-                link, before = self._links.pop(worker), self._leaving
-                self._leaving = [link]
-                later.append(partial(self._dismiss, link, before))
-            case Kill(worker=worker, why=why):
-                later.append(partial(self._links[worker].kill, why))
-            case Drop(item=item):
-                if item.made is not None and not item.decoded:
-                    later.append(item.made.parcel.discard)
-            case Halt(error=error):
-                self._end_with(error)
-            case Tell():
-                later.append(partial(self._tell, action))
-
-    def _carry_out(self, later: list[Callable[[], object]]) -> None:
+    def _carry_out(self, later: Later) -> None:
         for act in later:
             try:
                 act()
             except Exception as error:  # noqa: BLE001 - the training loop gets it
                 self._fail(error)
-
-    def _launch(self, worker: int) -> None:
-        link = self._launchers[worker](worker)
-        with self._lock:
-            closed = self._closed
-            if not closed:
-                self._links[worker] = link
-        if closed:
-            link.close()
-            link.wait_closed(time.monotonic())
-        else:
-            self._waiter_of(worker).add(link)
-
-    def _reap(self, link: Link) -> None:
-        self._waiter_of(link.worker).discard(link)
-        link.wait_closed(time.monotonic())
-
-    def _dismiss(self, link: Link, before: Sequence[Link]) -> None:
-        """A worker that owes nothing ends, in its own time; those before it have had that."""
-        for earlier in before:
-            earlier.wait_closed(time.monotonic())
-        self._waiter_of(link.worker).discard(link)
-        link.close()
-
-    def _waiter_of(self, worker: int) -> Waiter:
-        return self._waiter or self._readers[worker % len(self._readers)].waiter
-
-    def _tell(self, tell: Tell) -> None:
-        worker, text = tell.worker, tell.text
-        match tell.what:
-            case "started":
-                self._meter.worker_started(worker, tell.pid)
-            case "stopped":
-                self._meter.worker_stopped(worker)
-            case "restarted":
-                self._meter.worker_restarted(worker, None, text)
-                self._logger.warning("{}", text)
-            case "more" | "fewer":
-                self._logger.info("{}", text)
-                step = 1 if tell.what == "more" else -1
-                self._meter.event("workers", worker=worker, step=step, text=text)
-            case "given up" | "slow":
-                self._logger.warning("{}", text)
-            case "bad":
-                for sample in tell.bad:
-                    what = "replaced" if sample.replaced else "skipped"
-                    count = self._meter.replaced if sample.replaced else self._meter.skipped
-                    count(sample.index, sample.error)
-                    self._logger.warning("sample {} was {}: {}", sample.index, what, sample.error)
 
     # ---- when nothing comes
 
@@ -376,7 +233,8 @@ class Pipeline:
         """Say where the workers are; or replace those that hold things up."""
         with self._lock:
             busy = self._books.busy()
-            links = [self._links[worker] for worker in busy or self._links if worker in self._links]
+            of = self._hands.links
+            links = [of[worker] for worker in busy or of if worker in of]
         stories = {link.worker: f"{link.name}: {link.stack()}" for link in links}
         self._do(lambda: self._books.timed_out(timeout_s, time.monotonic(), stories))
 
@@ -429,8 +287,7 @@ class Pipeline:
         if self._waiter is not None:
             self._waiter.close()
         with self._lock:
-            links = [*self._links.values(), *self._leaving]
-            self._links, self._leaving = {}, []
+            links = self._hands.let_go()
             self._books.close()
         for link in links:
             link.close()

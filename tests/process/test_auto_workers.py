@@ -49,7 +49,8 @@ def test_idle_workers_are_taken_away_and_nothing_is_lost() -> None:
         got = indices_of(next(iterator))
         pipeline = loader._engine.pipeline
         books = pipeline._books  # as if this machine had three CPUs
-        pipeline._launchers = dict.fromkeys(range(3), pipeline._launchers[0])
+        hands = pipeline._hands
+        hands._launchers = dict.fromkeys(range(3), hands._launchers[0])
         books.roster = Roster(range(3), (), auto=True)
         books.roster.starts(0, 0.0)
         books.roster.become(0, WorkerState.UP)

@@ -36,6 +36,7 @@ from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
 from swift_loader.worker.recipe import (
     Recipe,
+    build_dataset,
     forget_for_forks,
     given,
     keep_for_forks,
@@ -104,14 +105,28 @@ class Engine:
 
     def try_one_batch(self) -> int | None:
         """See `swift_loader.loader.trial`."""
+        # The keys of a sampler are for workers alone: drawing them would change its state.
+        return self._try(0 if self._config.by_sampler else self._config.batch_size)
+
+    def count_samples(self) -> int | None:
+        """The length of the data set, which is built for it where batches are made; None: a stream.
+
+        Raises what the data set's constructor raises.
+        """
+        self.check_open()
+        if self._own is None:
+            return self._try(0)
+        with generators_untouched():
+            return build_dataset(self._with_dataset(self._own))[1]
+
+    def _try(self, batch_size: int) -> int | None:
         config = self._config
         zygote = Zygote.acquire(config.start_method)
         try:
             return try_one_batch(
                 zygote,
                 self.payload_fd,
-                # The keys of a sampler are for workers alone: drawing them would change its state.
-                0 if config.by_sampler else config.batch_size,
+                batch_size,
                 config.seed or 0,
                 config.timeout,
                 Target(decoder=config.batch_decoder).decode_with(),

@@ -23,6 +23,7 @@ from swift_loader.telemetry.trace import TraceWriter
 __all__ = ["EpochIterator", "Standing"]
 
 
+_MANY_BEYOND = 64
 _Ready = tuple[Number, Item, Any, float]  # what it is, its batch, seconds to the device
 
 
@@ -37,6 +38,7 @@ class Standing:
         self.taken = taken
         self.ends: dict[int, bytes] = {}  # how a stream stands at its end, by worker
         self.said_size: int | None = None  # what `len()` gave for a stream
+        self.look_at = _MANY_BEYOND  # batches taken out of order: some before them may never come
         self.ended = False  # `StopIteration` was raised
         self.overtaken = False  # by a later iterator, or a loaded state
 
@@ -114,6 +116,8 @@ class EpochIterator(Iterator[Any]):
             self._end(began_s)
         number, item, batch, to_device_s = found
         standing.taken.add(number.k)
+        if len(standing.taken.beyond) >= standing.look_at:
+            self._pass_over()
         if item.fault is not None:
             raise item.fault  # the loop may go on: its batch counts as taken
         if standing.said_size is not None:
@@ -124,6 +128,13 @@ class EpochIterator(Iterator[Any]):
         if self._equal_steps is not None and self._next_is_ready:
             self._offer(self._equal_steps)
         return batch if self._buffers is None else self._buffers.filled(batch)
+
+    def _pass_over(self) -> None:
+        standing = self._standing
+        over = self._pipeline.shards_over(standing.taken.part.epoch)
+        if over is not None:
+            standing.taken.pass_over(over)
+        standing.look_at = max(_MANY_BEYOND, 2 * len(standing.taken.beyond))
 
     def _check_alive(self) -> None:
         if self._standing.overtaken:

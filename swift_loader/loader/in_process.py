@@ -128,6 +128,9 @@ class InProcess:
     def loop_waited(self, waited_s: float, now_s: float) -> None:
         """The loop's waiting is the making."""
 
+    def shards_over(self, epoch: int) -> None:
+        """There is one shard, so its end is the epoch's."""
+
     def shard_ends(self, epoch: int) -> dict[int, bytes]:
         """None are kept."""
         return {}

@@ -22,7 +22,6 @@ from swift_loader.loader.signature import Batch_co
 from swift_loader.loader.static_buffers import StaticBuffers
 from swift_loader.loader.target import Target
 from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
-from swift_loader.loader.trial import count_samples
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_seed
@@ -302,7 +301,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
     def nb_samples(self) -> int | None:
         """Length of the dataset, None for a stream; builds it where nobody has."""
         if not self._length_is_known:
-            self._learn_length(count_samples(self._engine.recipe()))
+            self._learn_length(self._engine.count_samples())
         return self._nb_samples
 
     @overload
@@ -347,6 +346,9 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
         if standing is None or not standing.alive:
             # The beginning of what comes next.
             return order.capture(self._goes_on(Taken(order.part(self._epoch))))
+        over = self._engine.pipeline.shards_over(standing.taken.part.epoch)
+        if over is not None:
+            standing.taken.pass_over(over)
         return order.capture(standing.taken)
 
     def load_state_dict(self, state: State) -> None:

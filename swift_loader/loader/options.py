@@ -228,7 +228,7 @@ class Config:
         "Default: `PL_GLOBAL_SEED`, else rank 0's `torch.initial_seed()` where "
         "`torch.distributed` is initialised, else 0; never the clock. Also accepted: "
         "`seed_number`, `seed_numer`",
-        shown="see right",
+        shown="the run's, else 0",
     )
     sampler: Iterable[Any] | None = option(
         None, optional(iterable), ORDER,
@@ -316,6 +316,12 @@ class Config:
     )
     max_worker_restarts: int = option(
         10, whole(0), FAULTS, "how many dead workers are replaced in an epoch before it is an error"
+    )
+    max_deaths_per_batch: int = option(
+        2, whole(1), FAULTS,
+        "how many workers one batch may end before it is an error: another worker makes it again, "
+        "from the second death on while it has nothing else to make. Where the last of them was "
+        "killed from outside (`SIGKILL`), the batch is tried once more",
     )
     # ---- seeing
     logger: LogConfig | None = option(

@@ -114,6 +114,7 @@ class Options(TypedDict, total=False):
     on_error: OnError
     max_bad_samples: int | None
     max_worker_restarts: int
+    max_deaths_per_batch: int
     worker_affinity: Sequence[int] | Sequence[Sequence[int]] | None
     metrics: Any
     trace_file: str | os.PathLike[str] | None

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swift_loader.batch.codec import decode
-from swift_loader.batch.seeding import generators_untouched
 from swift_loader.errors import WorkerDiedError, WorkerTimeoutError
 from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Event, Gone, MadeBatch, NoMore, NotMade, Refused, Up
@@ -29,9 +28,8 @@ from swift_loader.plan import Plan
 from swift_loader.worker.faults import revive
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
-from swift_loader.worker.recipe import Recipe, build_dataset
 
-__all__ = ["count_samples", "try_one_batch"]
+__all__ = ["try_one_batch"]
 
 _WHERE = "the worker that tries one batch (validate)"
 _END_S = 5.0
@@ -104,9 +102,3 @@ def _raise_what_it_says(event: Event) -> None:
             raise WorkerDiedError(f"{_WHERE}: {story}")
         case _:
             pass
-
-
-def count_samples(recipe: Recipe) -> int | None:
-    """The length of the dataset; None for a stream."""
-    with generators_untouched():
-        return build_dataset(recipe)[1]

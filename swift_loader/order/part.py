@@ -6,11 +6,11 @@ of them the training loop has had.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["MAX_EPOCH", "UNKNOWN", "EpochPart", "Number", "Taken"]
+__all__ = ["MAX_EPOCH", "UNKNOWN", "EpochPart", "Number", "ShardsOver", "Taken"]
 
 MAX_EPOCH = 2**62  # messages count in 64 bits
 UNKNOWN = 2**62  # the count of a part that nobody can tell before its end
@@ -64,6 +64,18 @@ class EpochPart:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ShardsOver:
+    """Shards of a stream that have ended in an epoch: the first `k` of each that never comes."""
+
+    nb_shards: int
+    first: Mapping[int, int]
+
+    def __contains__(self, k: int) -> bool:
+        first = self.first.get(k % self.nb_shards)
+        return first is not None and k >= first
+
+
 class Taken:
     """Which batches of `part` were taken: all below `first`, and those of `beyond` above it.
 
@@ -86,6 +98,12 @@ class Taken:
             self._advance()
         else:
             self.beyond.add(k)
+
+    def pass_over(self, over: ShardsOver) -> None:
+        """What never comes is not waited for: else `beyond` grows from a shard's end on."""
+        while self.beyond and (self.first in self.beyond or self.first in over):
+            self.beyond.discard(self.first)
+            self.first += 1
 
     def _advance(self) -> None:
         while self.first in self.beyond:

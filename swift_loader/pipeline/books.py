@@ -19,7 +19,7 @@ from typing import Literal
 
 from swift_loader.errors import WorkerError
 from swift_loader.order.order import Order
-from swift_loader.order.part import EpochPart, Number
+from swift_loader.order.part import EpochPart, Number, ShardsOver
 from swift_loader.pipeline.actions import (
     Action,
     Dismiss,
@@ -71,6 +71,7 @@ class PipelineOptions:
     timeout_s: float | None
     on_timeout: Literal["raise", "restart"]
     max_worker_restarts: int
+    max_deaths_per_batch: int
     max_bad_samples: int | None
     auto_workers: bool = False
 
@@ -100,7 +101,9 @@ class Books:
             in_order=options.in_order,
         )
         self._delivery: Delivery[Item] = Delivery(options.in_order)
-        self._supervisor = Supervisor(options.max_worker_restarts, options.max_bad_samples)
+        self._supervisor = Supervisor(
+            options.max_worker_restarts, options.max_deaths_per_batch, options.max_bad_samples
+        )
         self._numbers: Numbers | None = None
         self._plans: dict[int, Plan] = {}
         self._early: Counter[int] = Counter()  # ready ones that a reader has decoded, by worker
@@ -326,6 +329,10 @@ class Books:
         actions: list[Action] = []
         self._assign(actions)
         return actions
+
+    def shards_over(self, epoch: int) -> ShardsOver | None:
+        """The shards of a stream that have ended in this epoch; None where there are none."""
+        return self._numbers.shards_over(epoch) if self._numbers is not None else None
 
     @property
     def depth(self) -> int:

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Final
 
 from swift_loader.order.order import Order
-from swift_loader.order.part import EpochPart, Number
+from swift_loader.order.part import EpochPart, Number, ShardsOver
 
 __all__ = ["AFTER", "NumberState", "Numbers"]
 
@@ -56,7 +56,7 @@ class Numbers(Iterator[Number]):
         self.passed_over: list[Number] = []
         self.ends: list[tuple[EpochPart, int]] = []
         self._details: dict[Number, bytes] = {}  # of numbers that are not consumed
-        self._shards_over: dict[int, set[int]] = {}  # by epoch
+        self._shards_over: dict[int, dict[int, int]] = {}  # by epoch: each one's first missing k
         self._ahead = deque([part])  # entered, not begun by the training loop
         self._over = False
         self._enter(part)
@@ -92,8 +92,14 @@ class Numbers(Iterator[Number]):
 
     def shard_over(self, number: Number) -> None:
         """There is no such batch: its shard has ended before it."""
+        over = self._shards_over.setdefault(number.epoch, {})
         shard = number.k % self.order.nb_shards
-        self._shards_over.setdefault(number.epoch, set()).add(shard)
+        over[shard] = min(number.k, over.get(shard, number.k))
+
+    def shards_over(self, epoch: int) -> ShardsOver | None:
+        """The shards that have ended in this epoch; None where there are none."""
+        over = self._shards_over.get(epoch)
+        return ShardsOver(self.order.nb_shards, dict(over)) if over else None
 
     def __next__(self) -> Number:
         while not self._over:

@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn
 
 from swift_loader.errors import ClosedError
 from swift_loader.order.order import Order
-from swift_loader.order.part import EpochPart, Number
+from swift_loader.order.part import EpochPart, Number, ShardsOver
 from swift_loader.pipeline.actions import Action
 from swift_loader.pipeline.books import Books, End, PipelineOptions
 from swift_loader.pipeline.hands import Hands, Later
@@ -140,6 +140,11 @@ class Pipeline:
             for old in [one for one in ends if one < epoch]:
                 del ends[old]
             return ends.get(epoch, {})
+
+    def shards_over(self, epoch: int) -> ShardsOver | None:
+        """The shards of a stream that have ended in this epoch; None where there are none."""
+        with self._lock:
+            return self._books.shards_over(epoch)
 
     @property
     def depth(self) -> int:

@@ -28,13 +28,14 @@ class Verdict(Enum):
 class Deaths:
     """The rule of deaths: how often a worker is replaced, and how often a piece of work is tried.
 
-    A piece of work that has ended `DEATHS_OF_ONE` workers is not tried again, but where the latest
-    was killed from outside: then it is tried once more, alone. The bound on restarts is per epoch:
-    a run of weeks may meet a rare crash every day.
+    A piece of work that has ended `max_of_one` workers is not tried again, but where the latest was
+    killed from outside: then it is tried once more. After the second death it is made alone. The
+    bound on restarts is per epoch: a run of weeks may meet a rare crash every day.
     """
 
-    def __init__(self, max_restarts: int) -> None:
+    def __init__(self, max_restarts: int, max_of_one: int = DEATHS_OF_ONE) -> None:
         self._max_restarts = max_restarts
+        self._max_of_one = max_of_one
         self._restarts = 0
         self._of: Counter[Hashable] = Counter()
 
@@ -49,9 +50,9 @@ class Deaths:
         verdict = Verdict.REPLACE
         if work is not None:
             self._of[work] += 1
-            if self._of[work] > DEATHS_OF_ONE or (self._of[work] == DEATHS_OF_ONE and not outside):
+            if self._of[work] >= self._max_of_one + outside:
                 return Verdict.SAME_AGAIN
-            if self._of[work] == DEATHS_OF_ONE:
+            if self._of[work] > 1:
                 verdict = Verdict.ALONE
         self._restarts += 1
         return Verdict.TOO_MANY if self._restarts > self._max_restarts else verdict
@@ -64,8 +65,10 @@ class Deaths:
 class Supervisor:
     """Counts deaths and bad samples, and says when it is enough."""
 
-    def __init__(self, max_worker_restarts: int, max_bad_samples: int | None) -> None:
-        self._deaths = Deaths(max_worker_restarts)
+    def __init__(
+        self, max_worker_restarts: int, max_deaths_per_batch: int, max_bad_samples: int | None
+    ) -> None:
+        self._deaths = Deaths(max_worker_restarts, max_deaths_per_batch)
         self._max_restarts = max_worker_restarts
         self._max_bad = max_bad_samples
         self._bad = 0
@@ -93,7 +96,7 @@ class Supervisor:
             return WorkerDiedError(
                 f"{gone.story}{at}\nThe same batch has ended {self._deaths.of(number)} workers, so "
                 "it is not tried again: look at these samples, or run the dataset over them in a "
-                "plain process"
+                "plain process. Where workers are killed by others, raise max_deaths_per_batch"
             )
         return WorkerDiedError(
             f"{gone.story}{at}\nmax_worker_restarts={self._max_restarts} in one epoch are used up; "

@@ -57,6 +57,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
         ("on_error", "ignore"),
         ("max_bad_samples", -1),
         ("max_worker_restarts", -1),
+        ("max_deaths_per_batch", 0),
         ("collate_fn", "stack"),
         ("worker_init_fn", 1),
         ("benchmark", None),

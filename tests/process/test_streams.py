@@ -35,6 +35,18 @@ class SelfSharding(Naive):
         return iter(range(info.id, self.n, info.num_workers))
 
 
+class Uneven(IterableDataset[int]):
+    """So many items in each worker."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = lengths
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        assert info is not None
+        return iter(range(1000 * info.id, 1000 * info.id + self.lengths[info.id]))
+
+
 class Draws(Naive):
     def __iter__(self) -> Iterator[Any]:
         for i in range(self.n):
@@ -178,6 +190,20 @@ def test_resumed_stream_goes_on_with_exactly_the_rest(
         if dataset is WithState and taken == 20:
             given = max(int(g) for b in rest for g in b[1])
             assert given < 60  # it went on from its state, and not through the stream again
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_state_stays_small_where_a_shard_ends_long_before_the_others(in_order: bool) -> None:
+    options: dict[str, Any] = {"worker_per_consumer": 2, "in_order": in_order}
+    with SwiftLoader(Uneven, {"lengths": [3, 400]}, **options) as loader:
+        batches = iter(loader)
+        got = [int(next(batches)) for _ in range(300)]
+        state = json.loads(json.dumps(loader.state_dict()))
+    assert len(state["ahead"]) < 70
+    with SwiftLoader(Uneven, {"lengths": [3, 400]}, **options) as loader:
+        loader.load_state_dict(state)
+        got += [int(batch) for batch in loader]
+    assert sorted(got) == [*range(3), *range(1000, 1400)]
 
 
 def test_error_of_the_stream_arrives_with_its_type() -> None:

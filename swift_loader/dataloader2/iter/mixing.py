@@ -27,12 +27,20 @@ T_co = TypeVar("T_co", covariant=True)
 _MISSING: Any = object()
 
 
+def _all_pipes(datapipes: tuple[IterDataPipe[T_co], ...]) -> tuple[IterDataPipe[T_co], ...]:
+    """Raises `TypeError` unless they are pipes: nobody could say when others begin anew."""
+    for one in datapipes:
+        if not isinstance(one, IterDataPipe):
+            raise TypeError(f"{one!r:.100} is no data pipe: give IterableWrapper(…) of it")
+    return datapipes
+
+
 @functional_datapipe("mux_longest")
 class MultiplexerLongest(IterDataPipe[T_co]):
     """One item of each pipe by turns, until all are exhausted (`.mux_longest`)."""
 
     def __init__(self, *datapipes: IterDataPipe[T_co]) -> None:
-        self.datapipes = datapipes
+        self.datapipes = _all_pipes(datapipes)
 
     def __iter__(self) -> Iterator[T_co]:
         for turn in itertools.zip_longest(*self.datapipes, fillvalue=_MISSING):
@@ -52,7 +60,7 @@ class ZipperLongest(IterDataPipe[tuple[Any, ...]]):
     """
 
     def __init__(self, *datapipes: IterDataPipe[Any], fill_value: Any = None) -> None:
-        self.datapipes = datapipes
+        self.datapipes = _all_pipes(datapipes)
         self.fill_value = fill_value
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:

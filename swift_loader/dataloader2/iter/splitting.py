@@ -35,8 +35,7 @@ class _Turn(IterDataPipe[T], Generic[T]):
         self.nb_turn = nb_turn
 
     def __iter__(self) -> Iterator[T]:
-        for _, item in self.numbered:
-            yield item
+        return map(itemgetter(1), self.numbered)  # at once: `iter` of one ends those of others
 
     def __len__(self) -> int:
         enumerator: Any = self.numbered
@@ -66,6 +65,20 @@ def round_robin_demux(
 RoundRobinDemultiplexer = round_robin_demux
 
 
+class _Field(IterDataPipe[Any]):
+    """One field of each item."""
+
+    def __init__(self, items: IterDataPipe[Sequence[Any]], field: int) -> None:
+        self.items = items
+        self.field = field
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(itemgetter(self.field), self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
 @functional_datapipe("unzip")
 def unzip(
     source_datapipe: IterDataPipe[Sequence[Any]],
@@ -91,7 +104,7 @@ def unzip(
     children = [source_datapipe]
     if len(columns) > 1:
         children = source_datapipe.fork(len(columns), buffer_size=buffer_size)
-    return [child.map(itemgetter(i)) for i, child in zip(columns, children, strict=True)]
+    return [_Field(child, i) for i, child in zip(columns, children, strict=True)]
 
 
 UnZipper = unzip

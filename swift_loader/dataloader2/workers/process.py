@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +73,8 @@ def main(spawn: Spawn, inherited: Inherited) -> None:
         _prepared(spawn, inherited.payload, channel, progress).serve()
     except BirthError as error:
         status = 1
-        channel.send(*pack(StartFailed(error.fault)))
+        with suppress(ChannelClosedError):
+            channel.send(*pack(StartFailed(error.fault)))
     except ChannelClosedError:
         pass  # the training process does not want us any more
     channel.close()

@@ -456,6 +456,13 @@ class TestSplitting:
             list(first)
 
     def test_fields_can_be_skipped(self) -> None:
+        first, second = Wrap([(1, 2), (3, 4)]).unzip(2)
+        iter(first)
+        iterator = iter(second)
+        assert next(iterator) == 2
+        iter(first)  # the children share one pass, which its second time begins anew
+        with pytest.raises(RuntimeError, match="iterator has been invalidated"):
+            next(iterator)
         (only,) = Wrap([(1, 2, 3)]).unzip(3, columns_to_skip=[0, 2])
         assert list(only) == [2]
         first, _ = SequenceWrapper([(1, 2), (3, 4)]).unzip(2)
@@ -466,6 +473,9 @@ class TestSplitting:
                     source.unzip(2, columns_to_skip=skip)
         with pytest.raises(ValueError, match="num_instances"):
             Wrap([]).round_robin_demux(0)
+        for longest in (Wrap([1]).zip_longest, Wrap([1]).mux_longest):
+            with pytest.raises(TypeError, match="no data pipe"):
+                longest([1, 2])
 
 
 class TestFiles:

@@ -170,6 +170,21 @@ def test_a_batch_whose_workers_are_killed_from_outside_is_tried_once_more_alone(
     assert "The same batch has ended 3 workers" in str(made.halted)
 
 
+def test_a_batch_may_end_as_many_workers_as_the_option_says() -> None:
+    made = world(max_deaths_per_batch=4)
+    made.links[1].orders.clear()  # worker 1 hangs: worker 0 is the one that gets everything
+    for death in range(1, 5):
+        assert made.halted is None
+        ticket = next(t for t, number in made.links[0].orders.items() if number.k == 0)
+        assert (len(made.links[0].orders) == 1) is (death > 2), "alone from the second death on"
+        made.say(0, Gone("worker 0 was killed", ticket))
+        if death < 4:
+            made.comes_up(0)
+    assert isinstance(made.halted, WorkerDiedError)
+    assert "The same batch has ended 4 workers" in str(made.halted)
+    assert "max_deaths_per_batch" in str(made.halted)
+
+
 def test_restarts_are_bounded_in_each_epoch() -> None:
     made = world(max_worker_restarts=2)
     for epoch in (1, 2):

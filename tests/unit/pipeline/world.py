@@ -46,6 +46,7 @@ def options(**given: Any) -> PipelineOptions:
         "timeout_s": None,
         "on_timeout": "restart",
         "max_worker_restarts": 10**9,
+        "max_deaths_per_batch": 2,
         "max_bad_samples": None,
     }
     return PipelineOptions(**{**defaults, **given})

@@ -67,7 +67,8 @@ class Maker:
             recipe.transform,
         )
         self._fetch = self._fetcher.fetch if recipe.auto_collation else self._fetcher.fetch_one
-        is_plain = recipe.auto_collation and not (recipe.collate_fn or recipe.batch_encoder)
+        users = (recipe.transform, recipe.collate_fn, recipe.batch_encoder)
+        is_plain = recipe.auto_collation and not any(users)
         self._gather = gather_of(dataset) if is_plain else None
         self._nb_timed = 0  # batches to come whose samples are timed one by one
 

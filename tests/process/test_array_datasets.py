@@ -118,6 +118,18 @@ def test_a_subclass_gives_its_own_samples() -> None:
     assert batch.tolist() == [2 * i for i in range(N)]
 
 
+def doubled(sample: Any) -> Any:
+    return [2 * part for part in sample]
+
+
+def test_a_transform_is_called_with_each_sample() -> None:
+    dataset = TensorDataset(torch.arange(N))
+    with SwiftLoader(dataset, batch_size=N, num_workers=1, transform=doubled) as loader:
+        loader.start()
+        [[batch]] = list(loader)
+    assert batch.tolist() == [2 * i for i in range(N)]
+
+
 def test_an_index_out_of_range_names_the_sample() -> None:
     dataset = TensorDataset(torch.arange(N))
     with SwiftLoader(dataset, sampler=[1, 99], batch_size=2, num_workers=1) as loader:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from swift_loader.errors import ClosedError
+from swift_loader.loader.bar import Bar
 from swift_loader.loader.in_process import InProcess
 from swift_loader.loader.static_buffers import StaticBuffers
 from swift_loader.order.part import EpochPart, Number, Taken
@@ -77,6 +78,7 @@ class EpochIterator(Iterator[Any]):
         equal_steps: EqualSteps | None,
         buffers: StaticBuffers | None,
         owner: Any,
+        bar: Bar | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._stager = stager
@@ -89,6 +91,7 @@ class EpochIterator(Iterator[Any]):
         self._fault: Exception | None = None  # instead of the next batch
         self._lock = threading.RLock()  # two threads may iterate: each batch comes once
         self._owner = owner
+        self._bar = bar
 
     @property
     def part(self) -> EpochPart:
@@ -211,6 +214,8 @@ class EpochIterator(Iterator[Any]):
             at_s=now_s,
         )
         self._meter.add(times)
+        if self._bar is not None:
+            self._bar.step()
         if made.times.slowest >= 0:
             self._meter.took(made.times.slowest, made.times.slowest_s)
         self._pipeline.loop_waited(times.wait_s, now_s)
@@ -227,4 +232,6 @@ class EpochIterator(Iterator[Any]):
         standing.ended = True
         standing.ends = self._pipeline.shard_ends(standing.taken.part.epoch)
         self._meter.epoch_ends(at_s)
+        if self._bar is not None:
+            self._bar.close()
         raise StopIteration

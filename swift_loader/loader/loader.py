@@ -6,18 +6,19 @@ import textwrap
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from swift_loader.errors import ClosedError, refuse
+from swift_loader.loader.bar import Bar
 from swift_loader.loader.checks import chosen_seed, epoch_number, function, optional
 from swift_loader.loader.construction import Construction
-from swift_loader.loader.copying import shown
 from swift_loader.loader.engine import Engine
 from swift_loader.loader.epoch import EpochIterator, Standing
 from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import facts_of, order_of, sampling_of, size_of_stream
+from swift_loader.loader.seen import Seen
 from swift_loader.loader.signature import Batch_co
 from swift_loader.loader.static_buffers import StaticBuffers
 from swift_loader.loader.target import Target
@@ -30,14 +31,9 @@ from swift_loader.ranks.agreement import (
     agree_on_plan,
     agree_on_seed,
     is_collective,
-    of_all_ranks,
     own_index,
 )
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
-from swift_loader.telemetry.figures import flat
-from swift_loader.telemetry.ranks import RanksStats
-from swift_loader.telemetry.readings import loader_readings
-from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.transport.slots import OnMap
 
 if TYPE_CHECKING:
@@ -49,7 +45,7 @@ _LARGE = ("dataset_class", "dataset", "dataset_kwargs")
 FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumers would disagree
 
 
-class SwiftLoader(Construction[Batch_co], TorchAttributes):
+class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
     """Batches of a data set for the GPUs of a run, one consumer a GPU.
 
     Each training process builds a loader with the same arguments, calls
@@ -100,17 +96,6 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
         self._loaded: State | None = None  # not applied yet
         self._applied: State | None = None
         self._standing: Standing | None = None
-
-    def __repr__(self) -> str:
-        state = (
-            "closed"
-            if self._engine.closed
-            else "started"
-            if self._engine.started
-            else "not started"
-        )
-        given = "".join(f", {name}={shown(value)}" for name, value in self._given.items())
-        return f"<SwiftLoader({self._dataset.name}{given}), {state}>"
 
     # ---- the life of a loader
 
@@ -204,6 +189,10 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
 
         Raises `ClosedError` when there are several consumers and nothing says which this one is.
         """
+        wanted = self._config.progress and self._consumer == 0
+        return self._iterate({} if wanted else None)
+
+    def _iterate(self, bar: dict[str, Any] | None) -> Iterator[Batch_co]:
         engine = self._engine
         engine.check_open()
         if not engine.started:
@@ -233,7 +222,14 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
             self._equal_steps,
             self._buffers,
             self,
+            None if bar is None else Bar(engine.meter, self._length_if_known(), bar),
         )
+
+    def _length_if_known(self) -> int | None:
+        try:
+            return len(self)
+        except TypeError:  # a stream, or a sampler, without a length
+            return None
 
     def __len__(self) -> int:
         """The exact number of batches that this consumer yields in the epoch at hand.
@@ -303,33 +299,6 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes):
         if not self._length_is_known:
             self._learn_length(self._engine.count_samples())
         return self._nb_samples
-
-    @overload
-    def stats(self, all_ranks: Literal[False] = False) -> LoaderStats: ...
-
-    @overload
-    def stats(self, all_ranks: Literal[True]) -> RanksStats: ...
-
-    def stats(self, all_ranks: bool = False) -> LoaderStats | RanksStats:
-        """What the loader has done so far. Raises `ClosedError` before `start()`.
-
-        `all_ranks`: of all consumers, compared. With `torch.distributed` every rank must call it,
-        at the same place of the script, and every rank gets all.
-        """
-        if self._engine.meter is None:
-            raise ClosedError("there are no figures before start()")
-        stats = self._engine.meter.snapshot()
-        if not all_ranks:
-            return stats
-        collective = is_collective(self._config.nb_consumer)
-        return RanksStats(tuple(of_all_ranks(stats) if collective else [stats]))
-
-    def metrics(self) -> dict[str, float]:
-        """The figures of `stats()` as numbers by name, for the `log` of a framework.
-
-        ``docs/metrics.md`` says what each name means. Raises `ClosedError` before `start()`.
-        """
-        return flat(loader_readings(self.stats()))
 
     # ---- resume
 

@@ -19,6 +19,7 @@ import torch
 
 from swift_loader.batch.fetch import OnError
 from swift_loader.errors import refuse
+from swift_loader.loader.bar import bar_wanted
 from swift_loader.loader.checks import (
     Check,
     anything,
@@ -347,6 +348,11 @@ class Config:
         "`MeterProvider`, or a callable that gets a `dict[str, float]` every 5 seconds. "
         "`docs/metrics.md` has the names. A place that fails or hangs holds up no batch",
         given="Any",
+    )
+    progress: bool = option(
+        False, bar_wanted, SEEING,
+        "shows a bar for each epoch, on consumer 0, in a terminal or a notebook; "
+        "`loader.progress()` does it for one epoch",
     )
     trace_file: str | None = option(
         None, optional(path), SEEING,

@@ -117,6 +117,7 @@ class Options(TypedDict, total=False):
     max_deaths_per_batch: int
     worker_affinity: Sequence[int] | Sequence[Sequence[int]] | None
     metrics: Any
+    progress: bool
     trace_file: str | os.PathLike[str] | None
     sampler: Iterable[Any] | None
     batch_sampler: Iterable[Sequence[Any]] | None

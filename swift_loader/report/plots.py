@@ -1,4 +1,8 @@
-"""The rows of plots of the page: what each question about a run is answered with. Pure."""
+"""The time line of the page: a plot for each question about a run. Pure.
+
+One run has all its series in a plot. Several runs have their time beside each other, and lie over
+one another where one line says it: throughput, queue, CPUs, memory.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,13 @@ from html import escape
 from swift_loader.report.runs import Interval, Run, merge, rss_bytes, workers_cpu
 from swift_loader.report.svg import Mark, Plot, Series, Step, nice_top, plot, value_text
 from swift_loader.report.terminal import clock, describe_event
+from swift_loader.telemetry.printable import printable
 
-__all__ = ["plot_rows"]
+__all__ = ["NB_COLORS", "time_line"]
 
+NB_COLORS = 8  # runs that can be told apart, one over the other
 _STEPS = 300  # at most, in one plot
+_MARKS_SHOWN = 300
 _MARKS = {
     "epoch_begin": ("line", "--ink"),
     "restart": ("triangle", "--c-restart"),
@@ -24,66 +31,109 @@ _MARKS = {
 
 @dataclass(frozen=True)
 class _Question:
-    """One row of plots: what each run's intervals are drawn as."""
+    """`over`: what is drawn of each run where several lie over one another; None: they do not."""
 
     title: str
     note: str
     series: Callable[[Sequence[Interval]], list[Series]]
+    over: Callable[[Interval], float | None] | None = None
     unit: str = ""
     stacked: bool = False
     marked: bool = False
     limited: bool = False  # by the number of CPUs
 
 
-def plot_rows(runs: Sequence[Run]) -> list[str]:
-    """HTML: a row a question, a plot a run in it, with the same axes in all plots of a row."""
-    drawn = [(run, merge(run.intervals, _STEPS)) for run in runs]
-    end_s = max((run.duration_s for run in runs), default=0.0)
-    return [_row(question, f"plot-{i}", drawn, end_s) for i, question in enumerate(_QUESTIONS)]
+_Drawn = tuple[Run, list[Interval]]
 
 
-def _row(
-    question: _Question,
-    identity: str,
-    runs: Sequence[tuple[Run, list[Interval]]],
-    end_s: float,
-) -> str:
-    drawn = [(run, intervals, question.series(intervals)) for run, intervals in runs]
-    names = {series.name: series.color for _, _, all_series in drawn for series in all_series}
-    values = [
-        v for _, _, all_series in drawn for s in all_series for v in s.values if v is not None
-    ]
-    if question.limited:
-        values += [_nb_cpus(run) or 0.0 for run, _ in runs]
-    top = 1.0 if question.stacked else nice_top(values)
-    figures = []
-    for i, (run, intervals, all_series) in enumerate(drawn):
-        caption = f"<figcaption>{escape(run.label)}</figcaption>" if len(runs) > 1 else ""
-        picture = Plot(
-            title=f"{question.title}: {run.label}",
-            description=question.note,
-            steps=[_step(question, all_series, j, iv) for j, iv in enumerate(intervals)],
-            series=all_series,
-            end_s=end_s,
-            top=top,
-            unit=question.unit,
-            stacked=question.stacked,
-            limit=_nb_cpus(run) if question.limited else None,
-            marks=_run_marks(run) if question.marked else (),
-            width=1080 if len(runs) == 1 else 560,
+def time_line(runs: Sequence[Run]) -> str:
+    """HTML: all plots on one axis of time, in a box that can be zoomed and moved sideways."""
+    drawn = [(run, merge(run.intervals, _STEPS)) for run in runs[:NB_COLORS]]
+    end_s = max((run.duration_s for run, _ in drawn), default=0.0)
+    parts = []
+    for i, question in enumerate(_QUESTIONS):
+        parts.append(
+            f'<div class="stay"><h2>{escape(question.title)}</h2>'
+            f'<p class="note">{escape(question.note)}</p>{_legend(question, drawn)}</div>'
         )
-        figures.append(f"<figure>{caption}{plot(picture, f'{identity}-{i}')}</figure>")
-    keys = [_key(name, color) for name, color in names.items()] if len(names) > 1 else []
-    if question.marked:
-        kinds = {event.kind for run, _ in runs for event in run.events}
-        keys += [
-            _key(text, _MARKS[kind][1], _MARKS[kind][0]) for kind, text in _LEGEND if kind in kinds
-        ]
-    legend = f'<p class="legend">{"".join(keys)}</p>' if keys else ""
-    return (
-        f'<h2>{escape(question.title)}</h2><p class="note">{escape(question.note)}</p>{legend}'
-        f'<div class="runs">{"".join(figures)}</div>'
+        if len(drawn) > 1 and question.over is not None:
+            parts.append(plot(_over(question, question.over, drawn, end_s), f"plot-{i}"))
+            continue
+        for j, one in enumerate(drawn):
+            if len(drawn) > 1:
+                parts.append(
+                    f'<p class="stay label">{_swatch(j)}{escape(printable(one[0].label))}</p>'
+                )
+            parts.append(plot(_of_one(question, one, end_s), f"plot-{i}-{j}"))
+    left_out = len(runs) - len(drawn)
+    note = f'<p class="note">and {left_out} runs more, not drawn</p>' if left_out > 0 else ""
+    return f'{note}<div class="timeline"><div class="canvas">{"".join(parts)}</div></div>'
+
+
+def _of_one(question: _Question, drawn: _Drawn, end_s: float) -> Plot:
+    run, intervals = drawn
+    all_series = question.series(intervals)
+    values = [v for series in all_series for v in series.values if v is not None]
+    limit = _nb_cpus(run) if question.limited else None
+    return Plot(
+        title=f"{question.title}: {printable(run.label)}",
+        description=question.note,
+        steps=[_step(question, all_series, i, each) for i, each in enumerate(intervals)],
+        series=all_series,
+        end_s=end_s,
+        top=1.0 if question.stacked else nice_top([*values, limit or 0.0]),
+        unit=question.unit,
+        stacked=question.stacked,
+        limit=limit,
+        marks=_run_marks(run) if question.marked else (),
     )
+
+
+def _over(
+    question: _Question,
+    value_of: Callable[[Interval], float | None],
+    drawn: Sequence[_Drawn],
+    end_s: float,
+) -> Plot:
+    lines = []
+    for i, (run, intervals) in enumerate(drawn):
+        steps = [Step(each.from_s, each.t_s, "") for each in intervals]
+        values = [value_of(each) for each in intervals]
+        lines.append(Series(run.label, f"--c-run-{i}", values, steps))
+    told = [v for line in lines for v in line.values if v is not None]
+    limit = max((_nb_cpus(run) or 0.0 for run, _ in drawn), default=0.0) or None
+    limit = limit if question.limited else None
+    return Plot(
+        title=f"{question.title}: {len(drawn)} runs",
+        description=question.note,
+        steps=[],
+        series=lines,
+        end_s=end_s,
+        top=nice_top([*told, limit or 0.0]),
+        unit=question.unit,
+        limit=limit,
+    )
+
+
+def _legend(question: _Question, drawn: Sequence[_Drawn]) -> str:
+    keys = []
+    if len(drawn) > 1 and question.over is not None:
+        keys = [
+            f"<span>{_swatch(i)}{escape(printable(run.label))}</span>"
+            for i, (run, _) in enumerate(drawn)
+        ]
+    else:
+        series = question.series([])
+        if len(series) > 1:
+            keys = [_key(each.name, each.color) for each in series]
+        if question.marked:
+            kinds = {event.kind for run, _ in drawn for event in run.events}
+            keys += [
+                _key(text, _MARKS[kind][1], _MARKS[kind][0])
+                for kind, text in _LEGEND
+                if kind in kinds
+            ]
+    return f'<p class="legend">{"".join(keys)}</p>' if keys else ""
 
 
 def _nb_cpus(run: Run) -> float | None:
@@ -101,10 +151,14 @@ def _step(question: _Question, all_series: list[Series], j: int, interval: Inter
 
 
 def _run_marks(run: Run) -> list[Mark]:
+    told = [event for event in run.events if event.kind in _MARKS]
+    if len(told) > _MARKS_SHOWN:  # so many epochs: what went wrong comes first
+        told = sorted(told, key=lambda event: event.kind == "epoch_begin")[:_MARKS_SHOWN]
     return [
-        Mark(event.t_s, *_MARKS[event.kind], f"{clock(event.t_s)} {describe_event(event)}")
-        for event in run.events
-        if event.kind in _MARKS
+        Mark(
+            event.t_s, *_MARKS[event.kind], printable(f"{clock(event.t_s)} {describe_event(event)}")
+        )
+        for event in told
     ]
 
 
@@ -127,22 +181,21 @@ def _training_time(intervals: Sequence[Interval]) -> list[Series]:
 
 
 def _worker_time(intervals: Sequence[Interval]) -> list[Series]:
+    stages = ("fetch", "collate", "encode")
+    rows = []
+    for i in intervals:
+        parts = [
+            _share(getattr(i.totals, f"{stage}_s"), i, len(i.workers) or 1) for stage in stages
+        ]
+        most = max(1.0, sum(parts))  # a batch counts when it is delivered: it may be made before
+        rows.append([part / most for part in parts])
     return [
-        Series(
-            name,
-            color,
-            [_share(getattr(i.totals, f"{stage}_s"), i, len(i.workers) or 1) for i in intervals],
-        )
-        for stage, name, color in (
-            ("fetch", "fetch", "--c-fetch"),
-            ("collate", "collate", "--c-collate"),
-            ("encode", "encode", "--c-encode"),
-        )
+        Series(stage, f"--c-{stage}", [row[at] for row in rows]) for at, stage in enumerate(stages)
     ]
 
 
 def _throughput(intervals: Sequence[Interval]) -> list[Series]:
-    return [Series("samples/s", "--c-loop", [_share(i.totals.samples, i) for i in intervals])]
+    return [Series("samples/s", "--c-loop", [_samples_per_s(i) for i in intervals])]
 
 
 def _queue(intervals: Sequence[Interval]) -> list[Series]:
@@ -150,9 +203,11 @@ def _queue(intervals: Sequence[Interval]) -> list[Series]:
 
 
 def _cpu(intervals: Sequence[Interval]) -> list[Series]:
+    waits: list[float | None] = [sum(row.cpu_wait or 0.0 for row in i.workers) for i in intervals]
     return [
         Series("workers together", "--c-fetch", [workers_cpu(i) for i in intervals]),
         Series("training process", "--c-collate", [i.consumer_cpu for i in intervals]),
+        Series("workers that wait for a CPU", "--c-wait", waits),
     ]
 
 
@@ -164,26 +219,52 @@ def _memory(intervals: Sequence[Interval]) -> list[Series]:
     ]
 
 
+def _samples_per_s(interval: Interval) -> float:
+    return _share(interval.totals.samples, interval)
+
+
 _QUESTIONS = (
     _Question(
         "Was training waiting for data?",
         "What the training process spent its time on. Triangles and lines are events.",
         _training_time,
-        "%",
+        unit="%",
         stacked=True,
         marked=True,
     ),
-    _Question("Throughput", "Samples a second that reached the training loop.", _throughput),
-    _Question("Queue depth", "Batches ready when the training loop asked for one.", _queue),
+    _Question(
+        "Throughput",
+        "Samples a second that reached the training loop.",
+        _throughput,
+        _samples_per_s,
+    ),
+    _Question(
+        "Queue depth",
+        "Batches ready when the training loop asked for one.",
+        _queue,
+        lambda interval: interval.queue_depth,
+    ),
     _Question(
         "What workers did",
         "Of all workers' time; the rest is idle. A batch counts when it is delivered.",
         _worker_time,
-        "%",
+        unit="%",
         stacked=True,
     ),
-    _Question("CPUs used", "The dashed line: CPUs that there are.", _cpu, limited=True),
-    _Question("Memory", "Resident; pages that processes share count in each.", _memory, "B"),
+    _Question(
+        "CPUs used",
+        "By all processes of the loader. The dashed line: CPUs that there are.",
+        _cpu,
+        lambda interval: interval.consumer_cpu + workers_cpu(interval),
+        limited=True,
+    ),
+    _Question(
+        "Memory",
+        "Resident; pages that processes share count in each.",
+        _memory,
+        lambda interval: float(rss_bytes(interval)),
+        unit="B",
+    ),
 )
 _LEGEND = (
     ("restart", "worker restarted"),
@@ -192,6 +273,14 @@ _LEGEND = (
     ("warning", "warning"),
     ("epoch_begin", "epoch begins"),
 )
+
+
+def _label(run: Run) -> str:
+    return escape(printable(run.label))
+
+
+def _swatch(run: int) -> str:
+    return f'<i class="area" style="background:var(--c-run-{run})"></i>'
 
 
 def _key(name: str, color: str, shape: str = "area") -> str:

@@ -1,4 +1,7 @@
-"""Plots over time as inline SVG: stacked shares and lines, a step an interval. Pure.
+"""Plots over time: a drawing in inline SVG, labels and marks in HTML around it. Pure.
+
+The drawing is stretched to the place that there is, and text is not: so labels are as legible on a
+phone as on a wide screen, and the page zooms by giving the same drawing more room.
 
 Colours are CSS variables of the page (``--c-wait``, ...), so that light and dark need one picture.
 Each step has a title that a pointer or a screen reader finds.
@@ -13,8 +16,9 @@ from math import ceil, floor, log10
 
 __all__ = ["Mark", "Plot", "Series", "Step", "nice_top", "plot", "ticks", "value_text"]
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 16, 24
+WIDTH, HEIGHT = 1000, 100  # of the drawing, in its own units
 _NOTHING = 1e-9  # an axis is never shorter than this
+_COARSE, _FINE = 4, 32  # labels on the time axis: always, and when zoomed in
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Series:
-    """One value a step (None: nothing is drawn there). `color` is the name of a CSS variable."""
+    """One value a step (None: nothing is drawn there). `color` is the name of a CSS variable.
+
+    `steps`: its own, where series of several runs lie over one another.
+    """
 
     name: str
     color: str
     values: Sequence[float | None]
+    steps: Sequence[Step] | None = None
 
 
 @dataclass(frozen=True)
@@ -63,8 +71,6 @@ class Plot:
     stacked: bool = False
     limit: float | None = None
     marks: Sequence[Mark] = ()
-    width: int = 1080
-    height: int = 170
 
 
 def ticks(top: float, about: int) -> list[float]:
@@ -87,51 +93,56 @@ def nice_top(values: Sequence[float]) -> float:
 
 
 def plot(picture: Plot, identity: str) -> str:
-    """The ``<svg>`` element. `identity` must be unique on the page."""
+    """The plot as HTML. `identity` must be unique on the page."""
     inner = "".join(
         (
-            _axes(picture),
+            _grid(picture),
             _stack(picture) if picture.stacked else _lines(picture),
             _limit(picture),
-            _marks(picture),
             _titles(picture),
         )
     )
     return (
-        f'<svg viewBox="0 0 {picture.width} {picture.height}" role="img" '
-        f'aria-labelledby="{identity}-t {identity}-d">'
+        f'<div class="plot"><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" '
+        f'role="img" aria-labelledby="{identity}-t {identity}-d">'
         f'<title id="{identity}-t">{escape(picture.title)}</title>'
         f'<desc id="{identity}-d">{escape(picture.description)}</desc>{inner}</svg>'
+        f"{_marks(picture)}{_labels(picture)}</div>"
     )
 
 
 def _x(picture: Plot, at_s: float) -> float:
-    span = picture.width - _LEFT - _RIGHT
-    return _LEFT + span * at_s / picture.end_s if picture.end_s > 0 else float(_LEFT)
+    return WIDTH * min(1.0, max(0.0, at_s / picture.end_s)) if picture.end_s > 0 else 0.0
 
 
 def _y(picture: Plot, value: float) -> float:
-    span = picture.height - _TOP - _BOTTOM
-    return picture.height - _BOTTOM - span * min(1.0, max(0.0, value / picture.top))
+    return HEIGHT * (1 - min(1.0, max(0.0, value / picture.top)))
 
 
-def _axes(picture: Plot) -> str:
-    out = []
-    right = picture.width - _RIGHT
-    for value in ticks(picture.top, 4):
-        y = _y(picture, value)
+def _grid(picture: Plot) -> str:
+    heights = [_y(picture, value) for value in ticks(picture.top, 2)]
+    return "".join(
+        f'<line class="grid" x1="0" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>' for y in heights
+    )
+
+
+def _labels(picture: Plot) -> str:
+    out = ['<div class="ys">']
+    for value in ticks(picture.top, 2):
         text = escape(value_text(value, picture.unit))
-        out.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        out.append(
-            f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
-        )
+        out.append(f'<span style="bottom:{100 - _y(picture, value):.1f}%">{text}</span>')
+    out.append('</div><div class="xs">')
     scale, unit = _time_unit(picture.end_s)
-    for value in ticks(picture.end_s / scale, 8 if picture.width > 700 else 4):
-        x = _x(picture, value * scale)
-        label = f"{value:g} {unit}"
-        anchor = "end" if x > right - 20 else "middle"
-        y = picture.height - 6
-        out.append(f'<text class="tick" x="{x:.1f}" y="{y}" text-anchor="{anchor}">{label}</text>')
+    coarse = ticks(picture.end_s / scale, _COARSE)
+    fine = ticks(picture.end_s / scale, _FINE)
+    for value in sorted({*coarse, *fine}):
+        left = _x(picture, value * scale) / WIDTH
+        is_coarse = any(abs(value - each) < _NOTHING + 1e-6 * value for each in coarse)
+        at_end = left > 0.8  # there it would hang over the edge
+        kind = ("" if is_coarse else "fine ") + ("end" if at_end else "")
+        place = f"right:{1 - left:.2%}" if at_end else f"left:{left:.2%}"
+        out.append(f'<span class="{kind}" style="{place}">{value:g} {unit}</span>')
+    out.append("</div>")
     return "".join(out)
 
 
@@ -146,7 +157,7 @@ def _stack(picture: Plot) -> str:
             below, base[i] = base[i], base[i] + value
             x0, x1 = _x(picture, step.from_s), _x(picture, step.to_s)
             y0, y1 = _y(picture, below), _y(picture, base[i])
-            path.append(f"M{x0:.1f} {y0:.1f}V{y1:.1f}H{x1:.1f}V{y0:.1f}Z")
+            path.append(f"M{x0:.2f} {y0:.1f}V{y1:.1f}H{x1:.2f}V{y0:.1f}Z")
         out.append(f'<path d="{"".join(path)}" style="fill:var({series.color})"/>')
     return "".join(out)
 
@@ -156,12 +167,13 @@ def _lines(picture: Plot) -> str:
     for series in picture.series:
         path = []
         pen_at: float | None = None
-        for step, value in zip(picture.steps, series.values, strict=True):
+        steps = picture.steps if series.steps is None else series.steps
+        for step, value in zip(steps, series.values, strict=True):
             if value is None:
                 pen_at = None
                 continue
             x0, x1, y = _x(picture, step.from_s), _x(picture, step.to_s), _y(picture, value)
-            path.append(f"V{y:.1f}H{x1:.1f}" if pen_at == x0 else f"M{x0:.1f} {y:.1f}H{x1:.1f}")
+            path.append(f"V{y:.1f}H{x1:.2f}" if pen_at == x0 else f"M{x0:.2f} {y:.1f}H{x1:.2f}")
             pen_at = x1
         out.append(f'<path class="line" d="{"".join(path)}" style="stroke:var({series.color})"/>')
     return "".join(out)
@@ -171,36 +183,24 @@ def _limit(picture: Plot) -> str:
     if picture.limit is None or picture.limit > picture.top:
         return ""
     y = _y(picture, picture.limit)
-    right = picture.width - _RIGHT
-    return f'<line class="limit" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    return f'<line class="limit" x1="0" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
 def _marks(picture: Plot) -> str:
-    out = []
-    for mark in picture.marks:
-        x = _x(picture, mark.at_s)
-        title = f"<title>{escape(mark.title)}</title>"
-        if mark.kind == "line":
-            y = picture.height - _BOTTOM
-            out.append(
-                f'<line class="epoch" x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{y}">{title}</line>'
-            )
-        else:
-            out.append(
-                f'<path d="M{x - 5:.1f} 2H{x + 5:.1f}L{x:.1f} 13Z" '
-                f'style="fill:var({mark.color})">{title}</path>'
-            )
-    return "".join(out)
+    return "".join(
+        f'<i class="mark {escape(mark.kind)}" title="{escape(mark.title)}" '
+        f'style="left:{_x(picture, mark.at_s) / WIDTH:.2%};background:var({mark.color})"></i>'
+        for mark in picture.marks
+    )
 
 
 def _titles(picture: Plot) -> str:
-    height = picture.height - _TOP - _BOTTOM
     out = []
     for step in picture.steps:
         x0, x1 = _x(picture, step.from_s), _x(picture, step.to_s)
         out.append(
-            f'<rect class="hit" x="{x0:.1f}" y="{_TOP}" width="{max(0.5, x1 - x0):.1f}" '
-            f'height="{height}"><title>{escape(step.title)}</title></rect>'
+            f'<rect class="hit" x="{x0:.2f}" y="0" width="{max(0.1, x1 - x0):.2f}" '
+            f'height="{HEIGHT}"><title>{escape(step.title)}</title></rect>'
         )
     return "".join(out)
 

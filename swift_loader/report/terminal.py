@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
+from swift_loader.report.groups import compared, trainings
 from swift_loader.report.runs import Event, Interval, Run, merge, waiting, workers_cpu
+from swift_loader.telemetry.printable import printable
 from swift_loader.telemetry.stats import STAGES, format_bytes, format_seconds, shares
 from swift_loader.telemetry.verdict import ADVICE
 
@@ -19,6 +21,10 @@ _EVENTS_SHOWN = 20
 def terminal_text(runs: Sequence[Run], passed_over: int = 0) -> str:
     """The whole report, one part a run, and a table of all where there are several."""
     parts = ["\n".join(_run_lines(run)) for run in runs]
+    for group in trainings(runs):
+        sentence, table = compared(group)
+        lines = wrap(sentence, 97, initial_indent="   ", subsequent_indent="   ")
+        parts.append("\n".join([f"== All {len(group)} ranks", *lines, *_table(table)]))
     if len(runs) > 1:
         parts.append("\n".join(_table(comparison(runs))))
     if passed_over:
@@ -28,7 +34,7 @@ def terminal_text(runs: Sequence[Run], passed_over: int = 0) -> str:
 
 def comparison(runs: Sequence[Run]) -> list[list[str]]:
     """A table, head first: what tells runs apart, a column a run."""
-    rows = [["", *(run.label for run in runs)]]
+    rows = [["", *(printable(run.label) for run in runs)]]
     for name, value in _FACTS:
         rows.append([name, *(value(run) for run in runs)])
     return rows
@@ -91,13 +97,13 @@ def describe_event(event: Event) -> str:
     except KeyError:
         text = event.kind + "".join(f", {name} {value}" for name, value in facts.items())
     why = facts.get("why")
-    return f"{text}: {why}" if why and event.kind in known else text
+    return printable(f"{text}: {why}" if why and event.kind in known else text, 2000)
 
 
 def _run_lines(run: Run) -> list[str]:
     totals = run.totals
     header, host = run.header, run.header.get("host", {})
-    lines = [f"== {run.label}"]
+    lines = [f"== {printable(run.label)}"]
     if host:
         lines.append(
             f"   swift_loader {header.get('version')}, Python {host.get('python')}, torch "

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from swift_loader.telemetry.html import table
 from swift_loader.telemetry.printable import printable
 from swift_loader.telemetry.stats import LoaderStats
 
@@ -78,6 +79,20 @@ class RanksStats:
     def as_dict(self) -> dict[str, Any]:
         """The same as plain dicts, lists and numbers."""
         return {"verdict": self.verdict, "slow_rank": self.slow_rank, **asdict(self)}
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, ...]] = [("rank", "waited", "samples/s", "restarts", "bottleneck")]
+        rows += [
+            (
+                stats.consumer,
+                f"{stats.wait_share:.1%}",
+                f"{stats.samples_per_s:,.0f}",
+                stats.restarts,
+                stats.bottleneck,
+            )
+            for stats in self.ranks
+        ]
+        return table(f"swift_loader, {len(self.ranks)} ranks", self.verdict, rows)
 
     def __repr__(self) -> str:
         lines = [f"swift_loader, {len(self.ranks)} ranks", f"  {self.verdict}"]

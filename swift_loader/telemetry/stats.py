@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 from swift_loader.telemetry.figures import Reading
+from swift_loader.telemetry.html import table
 from swift_loader.telemetry.printable import printable
 
 __all__ = [
@@ -79,17 +80,19 @@ class Totals(NamedTuple):
 def shares(totals: Totals) -> dict[str, float]:
     """How much of the time each stage was busy; a worker stage: of the time of all workers.
 
-    `fetch`, `collate` and `encode` together tell how busy the workers were; `wait` and `loop` make
-    1. What workers made ahead of the time that is looked at counts too, so a share can pass 1.
+    `fetch`, `collate` and `encode` together tell how busy the workers were, 1 at most; `wait` and
+    `loop` make 1. What workers made ahead of the time that is looked at counts too: where that is
+    more than there was time for, they were busy all the time.
     """
     elapsed_s = totals.elapsed_s
     if elapsed_s <= 0:
         return dict.fromkeys(STAGES, 0.0)
-    worker_s = totals.worker_s if totals.worker_s > 0 else elapsed_s
+    busy_s = totals.fetch_s + totals.collate_s + totals.encode_s
+    worker_s = max(totals.worker_s if totals.worker_s > 0 else elapsed_s, busy_s)
     out = {}
     for stage, (place, _) in STAGES.items():
         seconds: float = getattr(totals, f"{stage}_s")
-        out[stage] = seconds / (worker_s if place == "worker" else elapsed_s)
+        out[stage] = min(1.0, seconds / (worker_s if place == "worker" else elapsed_s))
     return out
 
 
@@ -223,6 +226,22 @@ class LoaderStats:
             some = ", ".join(f"{i} ({format_seconds(s)})" for i, s in self.slowest[:5])
             lines.append(printable(f"  slowest samples: {some}"))
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, ...]] = [("stage", "share", "mean", "p50", "p99", "longest")]
+        rows += [
+            (
+                name,
+                f"{stage.share:.1%}",
+                *map(format_seconds, (stage.mean_s, stage.p50_s, stage.p99_s, stage.max_s)),
+            )
+            for name, stage in self.stages.items()
+        ]
+        told = (
+            f"{self.verdict} {self.advice} {self.samples_per_s:,.0f} samples/s, "
+            f"{format_bytes(self.bytes_per_s)}/s."
+        )
+        return table(f"swift_loader, consumer {self.consumer}", told, rows)
 
     def _bad_samples(self) -> str:
         parts = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Iterator
@@ -172,3 +173,52 @@ def test_the_rank_that_makes_the_others_wait_is_named() -> None:
         assert told.slow_rank == 1, told
         assert told.ranks[0].bottleneck == "training loop"
         assert told.ranks[1].bottleneck == "workers: waiting in fetch"
+
+
+@pytest.fixture
+def no_monitor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tqdm keeps a thread that looks after slow bars."""
+    monkeypatch.setattr(pytest.importorskip("tqdm").tqdm, "monitor_interval", 0)
+
+
+@pytest.mark.usefixtures("no_monitor")
+def test_a_bar_shows_the_epoch_and_how_long_training_waited() -> None:
+    out = io.StringIO()
+    with SwiftLoader(datasets.Numbers, {"n": 64}, 4, worker_per_consumer=2) as loader:
+        bar = loader.progress(file=out, mininterval=0)
+        assert sum(1 for _ in bar) == 16
+    text = out.getvalue()
+    assert "epoch 0" in text
+    assert "16/16" in text
+    assert "waited" in text
+
+
+@pytest.mark.usefixtures("no_monitor")
+def test_progress_shows_a_bar_for_each_epoch(capfd: pytest.CaptureFixture[str]) -> None:
+    with SwiftLoader(datasets.Numbers, {"n": 64}, 4, progress=True) as loader:
+        for _ in loader:
+            break
+        for _ in loader:
+            pass
+    told = capfd.readouterr().err
+    assert "epoch 0" in told
+    assert "epoch 1" in told
+    assert "16/16" in told
+
+
+def test_a_notebook_shows_what_a_loader_is_and_does() -> None:
+    collate = "</td><script>alert(1)</script>\x1b[2J"
+    with SwiftLoader(datasets.Numbers, {"n": 64}, 4) as loader:
+        loader._given["note"] = collate  # as a name of the user's
+        before = loader._repr_html_()
+        for _ in loader:
+            pass
+        after = loader._repr_html_()
+        stats = loader.stats()
+    assert "not started" in before
+    assert "loading costs" in after or "waited for data" in after
+    for text in (before, after, stats._repr_html_()):
+        assert "<script>" not in text
+        assert "\x1b" not in text
+        assert text.count("<tr>") == text.count("</tr>") > 1
+    assert "numbers" in after.lower()

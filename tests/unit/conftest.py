@@ -60,7 +60,7 @@ def _write_run(
             )
         meter.epoch_ends(time.perf_counter())
         if epoch == 0:
-            meter.worker_restarted(1, os.getpid(), "killed by signal 9")
+            meter.worker_restarted(1, os.getpid(), "killed by \x1b[31msignal 9")
             meter.skipped(17, "OSError: truncated")
             meter.event("warning", text="the queue is short")
     if killed:

@@ -8,16 +8,19 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swift_loader.report.groups import compared, trainings
 from swift_loader.report.page import html_page
 from swift_loader.report.runs import read_runs
-from swift_loader.report.svg import Plot, Series, Step, nice_top, plot, ticks
+from swift_loader.report.svg import HEIGHT, WIDTH, Plot, Series, Step, nice_top, plot, ticks
+from swift_loader.report.terminal import terminal_text
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 SELF_CLOSED = {"line", "path", "rect"}
@@ -79,7 +82,7 @@ def test_the_page_answers_the_questions(runs):
         "Memory",
         "Each stage's share",
         "worker 1 restarted",
-        "killed by signal 9",
+        "killed by \\x1b[31msignal 9",
         "sample 17 skipped: OSError: truncated",
         "batch_size",
     ):
@@ -89,7 +92,8 @@ def test_the_page_answers_the_questions(runs):
 
 def test_runs_stand_beside_each_other(runs):
     page = Page(html_page(runs, passed_over=3))
-    assert page.tags["svg"] == 12
+    # Two questions have a plot a run; in the other four the runs lie over one another.
+    assert page.tags["svg"] == 2 * 2 + 4
     assert "Side by side" in page.text
     assert "the process was killed" in page.text
     assert "3 lines were cut short" in page.text
@@ -101,6 +105,8 @@ def test_the_page_needs_nothing_else_and_runs_nothing(runs):
     names = {name for name, _ in page.attributes}
     assert not names & {"src", "href", "srcset", "xlink:href", "onclick", "onload"}
     assert page.tags["script"] == page.tags["link"] == page.tags["img"] == 0
+    assert not any(value and "\x1b" in value for _, value in page.attributes)
+    assert "\x1b" not in page.text
     assert "url(" not in text
     assert "@import" not in text
     assert "<script>alert(1)</script>" in page.text  # an option's value: shown, not obeyed
@@ -109,7 +115,7 @@ def test_the_page_needs_nothing_else_and_runs_nothing(runs):
 def test_each_plot_has_a_title_and_a_description_of_its_own(runs):
     text = html_page(runs)
     identities = re.findall(r' id="([^"]+)"', text)
-    assert len(identities) == len(set(identities)) == 2 * 12
+    assert len(identities) == len(set(identities)) == 2 * (2 * 2 + 4) + 3  # and the zoom
     for labelled in re.findall(r'<svg [^>]*role="img" aria-labelledby="([^"]+)"', text):
         assert set(labelled.split()) <= set(identities)
     assert text.count("<svg ") == text.count('role="img"')
@@ -118,9 +124,9 @@ def test_each_plot_has_a_title_and_a_description_of_its_own(runs):
 def test_light_and_dark_know_the_same_colours(runs):
     text = html_page(runs)
     light, dark = re.findall(r":root\{(.*?)\}", text, re.DOTALL)[:2]
-    defined = set(re.findall(r"(--[a-z-]+):", light))
-    assert defined == set(re.findall(r"(--[a-z-]+):", dark))
-    assert set(re.findall(r"var\((--[a-z-]+)\)", text)) <= defined
+    defined = set(re.findall(r"(--[a-z0-9-]+):", light))
+    assert defined == set(re.findall(r"(--[a-z0-9-]+):", dark))
+    assert set(re.findall(r"var\((--[a-z0-9-]+)\)", text)) <= defined
 
 
 def test_a_run_without_a_batch_still_makes_a_page(tmp_path, write_run):
@@ -139,6 +145,7 @@ def test_ticks_are_few_round_and_within(top, about):
     assert nice_top([top]) >= top * 0.999
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e12)), min_size=1, max_size=20), st.booleans())
 def test_nothing_is_drawn_outside_of_its_plot(values, stacked):
     steps = [Step(i, i + 1.0, "a step") for i in range(len(values))]
@@ -155,9 +162,9 @@ def test_nothing_is_drawn_outside_of_its_plot(values, stacked):
     Page(drawing)
     for path in re.findall(r' d="([^"]*)"', drawing):
         for x in re.findall(r"[MH](-?[\d.]+)", path):
-            assert 0 <= float(x) <= picture.width
+            assert 0 <= float(x) <= WIDTH
         for y in re.findall(r"V(-?[\d.]+)", path):
-            assert 0 <= float(y) <= picture.height
+            assert 0 <= float(y) <= HEIGHT
 
 
 def browse(tmp_path: Path, page: Path, *what: str) -> bytes:
@@ -220,7 +227,7 @@ def test_a_browser_draws_the_plots(tmp_path, runs, scheme):
             {color: count for count, color in image.convert("RGB").getcolors(10_000_000)}
         )
     variables = re.findall(r":root\{(.*?)\}", page.read_text(), re.DOTALL)
-    css = dict(re.findall(r"(--[a-z-]+):(#[0-9a-f]{3,6})", variables[scheme == "dark"]))
+    css = dict(re.findall(r"(--[a-z0-9-]+):(#[0-9a-f]{3,6})", variables[scheme == "dark"]))
 
     def area(name: str) -> int:
         digits = css[name][1:]
@@ -231,3 +238,32 @@ def test_a_browser_draws_the_plots(tmp_path, runs, scheme):
     assert area("--page") > 1_000_000  # the page is that wide and tall, in this scheme's colour
     assert area("--c-loop") > 10_000  # what training did
     assert area("--c-wait") > 3_000  # how it waited
+
+
+def test_ranks_of_one_training_have_a_card(tmp_path, write_run):
+    paths = [
+        write_run(tmp_path / "0.jsonl", consumer=0),
+        write_run(tmp_path / "1.jsonl", consumer=1, wait_s=0.006),
+    ]
+    ranks = read_runs(paths)[0]
+    (group,) = trainings(ranks)
+    assert [run.header["consumer"] for run in group] == [0, 1]
+    sentence, table = compared(group)
+    assert sentence.startswith("Rank 1 makes the others wait")
+    assert [row[0] for row in table[1:]] == ["0", "1 (the slow one)"]
+    page = Page(html_page(ranks))
+    assert "All 2 ranks" in page.text
+    assert sentence in page.text
+    assert sentence in terminal_text(ranks)
+    assert trainings(ranks[:1]) == []
+
+
+def test_a_long_run_makes_a_page_of_less_than_two_megabytes(runs):
+    interval = runs[0].intervals[1]
+    many = [replace(interval, from_s=float(i), t_s=i + 1.0) for i in range(20_000)]
+    event = runs[0].events[0]
+    events = [
+        replace(event, t_s=float(i), kind="epoch_begin", facts={"epoch": i}) for i in range(9000)
+    ]
+    long = replace(runs[0], intervals=tuple(many), events=tuple(events))
+    assert len(html_page([long, *[long] * 7])) < 2_000_000

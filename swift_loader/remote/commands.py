@@ -15,6 +15,7 @@ from swift_loader.remote.binding import check_bind
 from swift_loader.remote.endpoint import Endpoint, Options
 from swift_loader.remote.keys import KEY_VARIABLE, Keys, load_keys
 from swift_loader.remote.status import ask_status
+from swift_loader.telemetry.sinks.addresses import sinks_of
 
 __all__ = ["keygen", "serve", "serve_until_told", "status"]
 
@@ -47,21 +48,41 @@ def serve(argv: Sequence[str]) -> int:
         help="bind beyond this machine without a key: whoever can reach the address can run any "
         "code here as you, and read what is sent",
     )
-    parser.add_argument("--metrics", action="store_true", help="log a status line every 5 s")
+    parser.add_argument(
+        "--metrics",
+        action="append",
+        nargs="?",
+        const="log",
+        default=[],
+        metavar="PLACE",
+        help="where figures go: prometheus://127.0.0.1:9500, otlp://HOST:PORT; without a place, or "
+        "with `log`: a status line every 5 s. May be given several times",
+    )
     options = parser.parse_args(argv)
     serve_until_told(
-        options.bind, options.workers or 1, options.key, options.insecure, options.metrics
+        options.bind,
+        options.workers or 1,
+        options.key,
+        options.insecure,
+        "log" in options.metrics,
+        [place for place in options.metrics if place != "log"],
     )
     return 0
 
 
 def serve_until_told(
-    bind: str, workers: int, key: str | None, insecure: bool = False, status_line: bool = False
+    bind: str,
+    workers: int,
+    key: str | None,
+    insecure: bool = False,
+    status_line: bool = False,
+    metrics: Sequence[str] = (),
 ) -> None:
     """Run an endpoint in this process until SIGTERM or SIGINT; logs to stderr.
 
     Prints ``host:port`` to stdout when it is ready. Raises `ConfigError`.
     """
+    sinks = sinks_of("--metrics", list(metrics))
     keys = load_keys(key, "--key")
     warning = check_bind(bind, keys, insecure)
     logger = loguru.logger
@@ -72,7 +93,7 @@ def serve_until_told(
         logger.warning(warning)
     if keys is not None:
         logger.info("uses key {}", keys.fingerprint)
-    Endpoint(Options(bind, workers, keys, status_line), logger, _print_address).serve()
+    Endpoint(Options(bind, workers, keys, status_line, sinks), logger, _print_address).serve()
 
 
 def keygen(argv: Sequence[str]) -> int:

@@ -30,6 +30,7 @@ from swift_loader.errors import LoaderError
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.remote.binding import bind
 from swift_loader.remote.descriptors import Descriptors
+from swift_loader.remote.figures import Figures
 from swift_loader.remote.frames import checked, pack_frames, unpack_frames
 from swift_loader.remote.gate import Gate
 from swift_loader.remote.keys import Keys
@@ -55,6 +56,7 @@ from swift_loader.remote.shares import shares
 from swift_loader.remote.status import line_of
 from swift_loader.remote.strangers import Strangers
 from swift_loader.remote.versions import here, what_differs
+from swift_loader.telemetry.sinks.sink import SinkSpec
 from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
@@ -66,7 +68,6 @@ _IO_THREADS = 4  # each sends, and encrypts, for some of the connections
 _GRACE_S = 1.0  # for a worker that is let go of
 _LINGER_S = 0.5
 _MESSAGES_A_TURN = 256
-_STATUS_TICKS = 5
 _MOST_NAMED = 5  # addresses, in one line of the log
 _MOST_TURNED_DOWN = 64
 _FDS_OF_A_SESSION = 32  # its connections, its dataset, and a worker that is started
@@ -81,6 +82,7 @@ class Options:
     workers: int
     keys: Keys | None
     status_line: bool = False
+    metrics: tuple[SinkSpec, ...] = ()
 
 
 class _Peer(NamedTuple):
@@ -108,6 +110,7 @@ class Endpoint:
         self._nb_kept_out = 0
         self._nb_ticks = 0
         self._stopping = ""
+        self._figures = Figures(self.facts)
         self._descriptors = Descriptors()
         self._turned_down: dict[bytes, Closing] = {}  # to be told at the next tick
         self._poller = zmq.Poller()
@@ -140,6 +143,7 @@ class Endpoint:
             if gate is not None:
                 self._poller.register(gate.socket, zmq.POLLIN)
             self._descriptors.hold_back()
+            self._figures.open(options.metrics, self._address, self._logger)
             self._ready(self._address)
             self._logger.info("serves at {} with {} workers", self._address, options.workers)
             self._loop(gate)
@@ -230,7 +234,8 @@ class Endpoint:
                 "kept out {} connections, which {}: from {}", len(left), did, whence
             )
         self._nb_ticks += 1
-        if self._options.status_line and self._nb_ticks % _STATUS_TICKS == 0:
+        self._figures.tick()
+        if self._options.status_line and self._nb_ticks % 5 == 0:
             self._logger.info(line_of(self.facts()))
 
     # ---- training processes
@@ -434,6 +439,7 @@ class Endpoint:
     # ---- the end
 
     def _end(self) -> None:
+        self._figures.close()
         for identity in list(self._peers):
             self._say(identity, Closing("the endpoint was shut down"))
             self._flush(identity)

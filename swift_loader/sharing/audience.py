@@ -179,7 +179,8 @@ class Audience:
 
     def members(self) -> list[Member]:
         """Those that have said who they are."""
-        return [m for m in self._members.values() if m.state != "new"]
+        members = list(self._members.values())  # at once: threads of sinks ask too
+        return [m for m in members if m.state != "new"]
 
     def drop_all(self, reason: str) -> None:
         """Tell everybody why nothing more will come."""

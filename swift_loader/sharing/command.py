@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 
 from swift_loader.errors import ConfigError
 from swift_loader.sharing.producer import ConsumerView, TensorProducer
+from swift_loader.telemetry.printable import printable
 
 __all__ = ["share", "table"]
 
@@ -43,6 +44,7 @@ def share(arguments: Sequence[str]) -> int:
         device=options.device,
         lag_timeout=options.lag_timeout,
         wait_for=options.wait_for,
+        metrics=options.metrics,
     )
     with producer:
         try:
@@ -134,7 +136,7 @@ def table(consumers: Sequence[ConsumerView], rates: dict[int, float]) -> list[st
         return ["no consumer is connected"]
     rows = [_HEADER] + [
         (
-            c.name,
+            printable(c.name),
             c.state,
             str(c.epoch),
             str(c.batch),
@@ -156,7 +158,8 @@ def table(consumers: Sequence[ConsumerView], rates: dict[int, float]) -> list[st
 def in_one_line(consumers: Sequence[ConsumerView], rates: dict[int, float]) -> str:
     """The same for a file: ``train.py (process 12) active, epoch 3 batch 41, 10.0/s``. Pure."""
     told = [
-        f"{c.name} {c.state}, epoch {c.epoch} batch {c.batch}, {rates.get(c.pid, 0.0):.1f}/s"
+        f"{printable(c.name)} {c.state}, epoch {c.epoch} batch {c.batch}, "
+        f"{rates.get(c.pid, 0.0):.1f}/s"
         for c in consumers
     ]
     return "; ".join(told) or "no consumer is connected"
@@ -188,6 +191,12 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=1,
         help="consumers that the first epoch waits for",
+    )
+    parser.add_argument(
+        "--metrics",
+        action="append",
+        metavar="PLACE",
+        help="where figures go, such as prometheus://127.0.0.1:9400",
     )
     parser.add_argument("--device", help="share batches on this CUDA device (default: the CPU)")
     parser.add_argument(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import loguru
 import torch
 
 from swift_loader.errors import ClosedError, ConfigError
@@ -24,6 +25,10 @@ from swift_loader.sharing.history import Band
 from swift_loader.sharing.loader_epochs import LoaderEpochs
 from swift_loader.sharing.port import Port, PortOwner
 from swift_loader.sharing.regions import OwnSlots, RegionTable, SharedBatch
+from swift_loader.telemetry.figures import Reading
+from swift_loader.telemetry.sinks.addresses import sinks_of
+from swift_loader.telemetry.sinks.pump import Pumps, open_sinks
+from swift_loader.telemetry.sinks.sink import Source
 
 __all__ = ["ConsumerView", "TensorProducer"]
 
@@ -92,6 +97,9 @@ class TensorProducer:
         The first epoch begins when so many consumers are connected (default 1), so that trainings
         that start at different moments all have the whole of it.
 
+    metrics:
+        Where figures of the consumers go, as for `SwiftLoader`; see ``docs/metrics.md``.
+
     Raises
     ------
     ConfigError
@@ -116,6 +124,7 @@ class TensorProducer:
         lag_timeout: float | None = 300.0,
         nb_samples: int | None = None,
         wait_for: int = 1,
+        metrics: Any = None,
     ) -> None:
         _check(rubber_band_pct, consumer_max_buffer_size, rubber_band_bytes, lag_timeout)
         if isinstance(wait_for, bool) or not isinstance(wait_for, int) or wait_for < 1:
@@ -125,6 +134,7 @@ class TensorProducer:
                 f"data_loader is a {type(data_loader).__name__}, which can't be iterated over: "
                 "give a loader, such as SwiftLoader or torch's DataLoader"
             )
+        sinks = sinks_of("metrics", metrics)
         self._loader = data_loader
         band = Band(rubber_band_pct, 2 * consumer_max_buffer_size, rubber_band_bytes)
         lag_timeout_s = math.inf if lag_timeout is None else lag_timeout
@@ -141,6 +151,16 @@ class TensorProducer:
             owner, self._epochs, regions, band, consumer_max_buffer_size, lag_timeout_s, wait_for
         )
         self._finalizer = weakref.finalize(self, self._audience.close)
+        self._sinks: Pumps | None = None
+        if sinks:
+            audience = self._audience  # the sinks must not hold the producer
+            source = Source(str(self._port), lambda: _readings(audience))
+            try:
+                self._sinks = open_sinks(sinks, source, loguru.logger)
+            except BaseException:
+                self._finalizer()
+                raise
+            weakref.finalize(self, self._sinks.close)
         self._iterating = False
         self._closed = False
 
@@ -212,6 +232,8 @@ class TensorProducer:
         """End now. Consumers keep the batches that they have, and get an error for the next."""
         self._closed = True
         self._finalizer()
+        if self._sinks is not None:
+            self._sinks.close()
 
     def __enter__(self) -> TensorProducer:
         return self
@@ -253,6 +275,17 @@ class TensorProducer:
             raise ConfigError("state_dict() needs a SwiftLoader: ask your own loader for its state")
         at = self._audience.taken_by_all()
         return self._loader.state_dict() if at is None else state_at(self._loader, *at)
+
+
+def _readings(audience: Audience) -> list[Reading]:
+    members = audience.members()
+    readings = [Reading("swift_loader_producer_consumers", len(members))]
+    for member in members:
+        readings += [
+            Reading("swift_loader_producer_consumer_batches_total", member.nb_taken, member.name),
+            Reading("swift_loader_producer_consumer_behind", member.behind, member.name),
+        ]
+    return readings
 
 
 def _deadline_s(timeout: float | None) -> float:

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from swift_loader.telemetry.printable import printable
+
 __all__ = ["FIGURES", "Figure", "Reading", "flat", "known"]
 
 PREFIX = "swift_loader_"
@@ -90,6 +92,24 @@ _TABLE = (
              "others had the CPUs. Linux only.", "worker", detail=True),
     _gauge("worker_resident_bytes", "bytes", "Resident memory of one worker; pages that processes "
            "share count in each.", "worker", detail=True),
+    # ---- an endpoint
+    _gauge("endpoint_workers", "workers", "Workers that an endpoint may run."),
+    _gauge("endpoint_workers_running", "workers", "Workers that an endpoint runs."),
+    _gauge("endpoint_sessions", "sessions", "Training processes that an endpoint works for now."),
+    _counter("endpoint_sessions", "sessions", "Training processes that it has worked for."),
+    _counter("endpoint_kept_out", "connections", "Connections that did not prove to hold the key."),
+    _gauge("endpoint_dataset_bytes", "bytes", "Data sets that an endpoint holds, as they came."),
+    _counter("endpoint_session_batches", "batches", "Batches made for one training process.",
+             "session"),
+    _counter("endpoint_session_sent_bytes", "bytes", "Bytes of them.", "session"),
+    _gauge("endpoint_session_waiting", "batches", "Batches that one training process has asked for "
+           "and no worker has begun.", "session"),
+    # ---- a producer
+    _gauge("producer_consumers", "trainings", "Trainings that are connected to a producer."),
+    _counter("producer_consumer_batches", "batches", "Batches that one training has taken.",
+             "consumer"),
+    _gauge("producer_consumer_behind", "batches", "Batches that one training is behind.",
+           "consumer"),
 )  # fmt: skip
 
 #: By name, in the order in which the documentation has them.
@@ -108,7 +128,7 @@ def flat(readings: Iterable[Reading]) -> dict[str, float]:
     ``swift_loader_stage_seconds_total/fetch``. Figures of single workers are left out.
     """
     return {
-        f"{name}/{of}" if of else name: float(value)
+        f"{name}/{printable(of)}" if of else name: float(value)
         for name, value, of in readings
         if not known(name).detail
     }

@@ -22,7 +22,7 @@ DOORS = {
     "plan": "",
     "batch": "arena codec collate seeding shipping tree",
     "order": "part",
-    "telemetry": "stats",
+    "telemetry": "figures printable sinks.addresses sinks.pump sinks.sink stats",
     "transport": "channel memory messages slots table wakeup written_slots",
     "worker": "birth cpus faults launch maker place process progress recipe zygote",
     "pipeline": "answers elsewhere link local reader supervision",

@@ -62,6 +62,8 @@ class Pumps:
             pump.end()
         deadline_s = time.monotonic() + _CLOSE_S
         for pump in pumps:
+            if pump.thread is threading.current_thread():  # the collector has run in it
+                continue
             pump.thread.join(max(0.0, deadline_s - time.monotonic()))
             if pump.thread.is_alive():
                 warnings.warn(

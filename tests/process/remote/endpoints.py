@@ -28,9 +28,12 @@ class RunningEndpoint:
         key: Path | None = None,
         port: int = 0,
         nb_descriptors: int | None = None,
+        metrics: str | None = None,
     ) -> None:
         self.key = key
         arguments = ["--workers", str(workers), "--bind", f"tcp://127.0.0.1:{port}"]
+        if metrics is not None:
+            arguments += ["--metrics", metrics]
         limit = []
         if nb_descriptors is not None:
             limit = ["sh", "-c", f'ulimit -n {nb_descriptors}; exec "$@"', "sh"]

@@ -1,4 +1,7 @@
-"""The table as a picture: rates as a part of torch's DataLoader's, workload by workload."""
+"""The figures as pictures: of a run, beside its results, and of the record, for the README.
+
+python -m benchmarks.plot    draws what RESULTS.md records into docs/images
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,12 @@ from typing import Any
 
 from benchmarks.bars import BARS
 from benchmarks.contestants import CONTESTANTS, LIMIT, OURS, TORCH
+from benchmarks.picture import DARK, LIGHT, draw, recorded_rates
 from benchmarks.rounds import Rounds
 from benchmarks.spread import ratios
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
 
 def save(figure: Any, path: Path) -> list[Path]:
@@ -58,3 +65,21 @@ def plot_rates(rounds: Mapping[str, Rounds], path: Path) -> list[Path]:
     axes.set_ylabel("batches a second, torch DataLoader = 1 (dashed: the bar)")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, fontsize="small")
     return save(canvas, path)
+
+
+def recorded_pictures() -> dict[Path, str]:
+    """The pictures of the record, by the file that each belongs into.
+
+    The narrow ones have one column, for a phone.
+    """
+    rates = recorded_rates(RESULTS.read_text())
+    return {
+        IMAGES / f"rates{shape}-{name}.svg": draw(rates, palette, columns)
+        for shape, columns in (("", 2), ("-narrow", 1))
+        for name, palette in (("light", LIGHT), ("dark", DARK))
+    }
+
+
+if __name__ == "__main__":
+    for file, picture in recorded_pictures().items():
+        file.write_text(picture)

@@ -1,7 +1,7 @@
 """Every exception of its own that swift_loader raises.
 
 An error that came out of the user's code (a dataset, a collate function) is never replaced: it is
-raised again with its original type, and its ``__cause__`` is a :class:`WorkerError` that carries
+raised again with its original type, and its ``__cause__`` is a `WorkerError` that carries
 the worker's traceback, the worker, the batch number and the sample indices.
 """
 

@@ -59,11 +59,16 @@ class Arena:
     The pieces keep the buffer alive; the arena itself may go before them. One arena is for one
     thread.
 
-    Attributes:
-        address: where the buffer starts in memory.
-        nbytes: how long it is.
-        used_bytes: end of the last piece handed out.
-        wanted_bytes: what `used_bytes` would be if every piece asked for had fitted.
+    Attributes
+    ----------
+    address:
+        Where the buffer starts in memory.
+    nbytes:
+        How long it is.
+    used_bytes:
+        End of the last piece handed out.
+    wanted_bytes:
+        What `used_bytes` would be if every piece asked for had fitted.
     """
 
     __slots__ = ("_bytes", "address", "nbytes", "used_bytes", "wanted_bytes")

@@ -41,10 +41,14 @@ class Culprit(NamedTuple):
 def find(obj: Any, failure: Callable[[Any], Exception | None], path: str = "") -> Culprit | None:
     """The innermost thing in `obj` that can't travel by itself; None if `obj` can.
 
-    Args:
-        obj: what was to travel.
-        failure: tries one thing alone; gives the error, or None if that one travels.
-        path: what `obj` is called.
+    Parameters
+    ----------
+    obj:
+        What was to travel.
+    failure:
+        Tries one thing alone; gives the error, or None if that one travels.
+    path:
+        What `obj` is called.
     """
     return _Search(failure).within(path, obj, 0)
 

@@ -57,10 +57,14 @@ def encode(batch: Any, arena: Arena) -> bytes:
 
     What pickle can't do goes by value or through `dill`, which is slow, each time again.
 
-    Raises:
-        SlotTooSmall: the arena is too small; says how many bytes will do.
-        BatchError: something in the batch can't leave this process; names the field, and the fix.
-        Exception: whatever a `__reduce__` of the user's raises.
+    Raises
+    ------
+    SlotTooSmall
+        The arena is too small; says how many bytes will do.
+    BatchError
+        Something in the batch can't leave this process; names the field, and the fix.
+    Exception
+        Whatever a `__reduce__` of the user's raises.
     """
     mark = arena.used_bytes
     try:
@@ -129,8 +133,10 @@ def decode(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> Any:
 def encode_bytes(payload: Buffer, arena: Arena) -> bytes:
     """Lay bytes that the user's own encoder made into `arena`; the skeleton says where they are.
 
-    Raises:
-        SlotTooSmall: the arena is too small; says how many bytes will do.
+    Raises
+    ------
+    SlotTooSmall
+        The arena is too small; says how many bytes will do.
     """
     view = memoryview(payload).cast("B")
     offset = arena.reserve(view.nbytes)

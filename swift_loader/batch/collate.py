@@ -46,14 +46,20 @@ def collate(
     None where every sample has it. Types registered in torch's `default_collate_fn_map` are
     collated by what is registered there. Nothing in the batch requires grad.
 
-    Args:
-        samples: what the dataset returned.
-        arena: where large results go as long as they fit.
-        indices: the samples' places in the dataset; only for the error message.
+    Parameters
+    ----------
+    samples:
+        What the dataset returned.
+    arena:
+        Where large results go as long as they fit.
+    indices:
+        The samples' places in the dataset; only for the error message.
 
-    Raises:
-        BatchError: the samples don't fit together, or are of a type that can't be collated. Names
-            the field, what differs in which samples, and the fix.
+    Raises
+    ------
+    BatchError
+        The samples don't fit together, or are of a type that can't be collated. Names
+        the field, what differs in which samples, and the fix.
     """
     if not samples:
         raise BatchError("there are no samples to collate")

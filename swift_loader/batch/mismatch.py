@@ -21,10 +21,14 @@ _CONVERT = "Convert it to tensors or numbers in the dataset, or give a collate_f
 class Mismatch(Exception):
     """Values of one field that can't be collated.
 
-    Args:
-        problem: what is wrong; follows "can't be collated: ".
-        fix: what the user can do.
-        groups: what was found -> at which places of the batch.
+    Parameters
+    ----------
+    problem:
+        What is wrong; follows "can't be collated: ".
+    fix:
+        What the user can do.
+    groups:
+        What was found -> at which places of the batch.
     """
 
     def __init__(self, problem: str, fix: str, groups: dict[str, list[int]] | None = None) -> None:

@@ -30,11 +30,15 @@ class NoRoom(Exception):
 class Placer(Reducer):
     """Copies buffers into `arena`, except those that lie in it already.
 
-    Args:
-        arena: where to.
-        by_value: see `Reducer`.
-        measuring: the arena holds nothing, and its `wanted_bytes` is all that is asked for: go on
-            where something does not fit.
+    Parameters
+    ----------
+    arena:
+        Where to.
+    by_value:
+        See `Reducer`.
+    measuring:
+        The arena holds nothing, and its `wanted_bytes` is all that is asked for: go on
+        where something does not fit.
     """
 
     def __init__(

@@ -37,8 +37,10 @@ BASE = PickleBuffer(bytearray(1))
 class Reducer:
     """Tells a pickler how to take apart what has large buffers; where these go, siblings decide.
 
-    Args:
-        by_value: takes apart what can't be imported elsewhere, if that is wanted.
+    Parameters
+    ----------
+    by_value:
+        Takes apart what can't be imported elsewhere, if that is wanted.
     """
 
     def __init__(self, by_value: ByValue | None = None) -> None:

@@ -18,10 +18,12 @@ def seed_generators(seed: int) -> None:
     Called in a worker before each batch, so it must be cheap; accelerators are left alone, because
     workers never touch them.
 
-    Args:
-        seed: a number in [0, 2**64). numpy's legacy generator takes 32 bits; it gets the low half
-            mixed with the high half. Torch's gets 63 bits, so that `torch.initial_seed()` fits a
-            tensor of int64, as in torch's workers.
+    Parameters
+    ----------
+    seed:
+        A number in [0, 2**64). numpy's legacy generator takes 32 bits; it gets the low half
+        mixed with the high half. Torch's gets 63 bits, so that `torch.initial_seed()` fits a
+        tensor of int64, as in torch's workers.
     """
     random.seed(seed)
     np.random.seed((seed ^ (seed >> 32)) & 0xFFFFFFFF)

@@ -52,8 +52,10 @@ _BOUND_HERE = (
 class Payload:
     """Packed objects: `nbytes` in all, laid into a region by `write`.
 
-    Attributes:
-        kept: what workers open here. It must live as long as one of them may unpack the region.
+    Attributes
+    ----------
+    kept:
+        What workers open here. It must live as long as one of them may unpack the region.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ def pack(parts: Mapping[str, Any], *, elsewhere: bool = False) -> Payload:
 
     What processes share goes as a handle, and is refused with `elsewhere`: for other machines.
 
-    Raises:
-        ShippingError: something can't travel. Names it as `part['key'].attribute`, with the fix.
+    Raises
+    ------
+    ShippingError
+        Something can't travel. Names it as `part['key'].attribute`, with the fix.
     """
     try:
         return _pack(dict(parts), elsewhere)
@@ -172,8 +176,10 @@ class _Unpickler(pickle.Unpickler):
 class _Gatherer(Reducer):
     """Notes where buffers will lie. They stay where they are, and are kept.
 
-    Attributes:
-        sources: offset and bytes of each.
+    Attributes
+    ----------
+    sources:
+        Offset and bytes of each.
     """
 
     def __init__(self, by_value: ByValue, shipment: Shipment) -> None:

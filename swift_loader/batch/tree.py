@@ -54,10 +54,14 @@ _OBJECT_BYTES = 64  # of a container or a tensor, beside what it holds
 class Branch:
     """How one kind of container is taken apart and rebuilt.
 
-    Attributes:
-        steps: what leads to its parts: keys, places or names, in their order.
-        part: what lies at a step.
-        rebuilt: the container with other parts, in the order of its steps.
+    Attributes
+    ----------
+    steps:
+        What leads to its parts: keys, places or names, in their order.
+    part:
+        What lies at a step.
+    rebuilt:
+        The container with other parts, in the order of its steps.
     """
 
     steps: Callable[[Any], Sequence[Any]]
@@ -93,13 +97,19 @@ def map_leaves(
 
     What isn't a plain dict, list or tuple is kept where none of its leaves has changed.
 
-    Args:
-        function: gets each leaf.
-        batch: is not written to.
-        whole: whether an object that isn't a plain dict, list or tuple counts as a leaf.
+    Parameters
+    ----------
+    function:
+        Gets each leaf.
+    batch:
+        Is not written to.
+    whole:
+        Whether an object that isn't a plain dict, list or tuple counts as a leaf.
 
-    Raises:
-        BatchError: the batch holds itself.
+    Raises
+    ------
+    BatchError
+        The batch holds itself.
     """
 
     def mapped(node: Any) -> Any:

@@ -30,13 +30,17 @@ class Windows(Sequence[NDArray[Any]]):
     offset:
         Where the first window starts.
 
+    Raises
+    ------
+    ValueError
+        The array has no dimensions, a length or step is below 1, or an offset below 0.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> tokens = np.arange(10)
     >>> [list(window) for window in Windows(tokens, 4, step=3, offset=1)]
     [[1, 2, 3, 4], [4, 5, 6, 7]]
-
-    Raises `ValueError` for an array without dimensions, a length or step below 1, or an offset
-    below 0.
     """
 
     __slots__ = ("array", "length", "offset", "step")
@@ -72,6 +76,11 @@ class Windows(Sequence[NDArray[Any]]):
 class ArrayDataset:
     """A map-style data set whose samples are the rows of one or several arrays.
 
+    Batches are those that torch's `DataLoader` makes of the same samples, with the default collate:
+    tensors of the arrays' dtypes, with the rows along a new first dimension. Workers gather them
+    without making samples, where `collate_fn`, `transform` and `cache` are not given. Large arrays
+    are best memory maps: only their file's name travels to the workers.
+
     Parameters
     ----------
     *arrays:
@@ -80,18 +89,18 @@ class ArrayDataset:
     **named:
         The same by name; a sample is a dict then.
 
-    Batches are those that torch's `DataLoader` makes of the same samples, with the default collate:
-    tensors of the arrays' dtypes, with the rows along a new first dimension. Workers gather them
-    without making samples, where `collate_fn`, `transform` and `cache` are not given. Large arrays
-    are best memory maps: only their file's name travels to the workers.
+    Raises
+    ------
+    ValueError
+        No array is given, arrays of different lengths, or both kinds of arguments.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> tokens = np.arange(100)
     >>> data = ArrayDataset(x=Windows(tokens, 8), y=Windows(tokens, 8, offset=1))
     >>> len(data), data[2]["y"][0]
     (12, np.int64(17))
-
-    Raises `ValueError` for no array, arrays of different lengths, or both kinds of arguments.
     """
 
     def __init__(self, *arrays: Any, **named: Any) -> None:

@@ -30,17 +30,19 @@ _WRITE_BYTES = 1 << 20
 class SharedList(Sequence[T], Generic[T]):
     """A read-only sequence of picklable objects in shared memory.
 
+    An item is a fresh object each time it is read. A slice is a `SharedList` over the same memory.
+    Pickled, it is a handle of about a hundred bytes that is good on this machine as long as the
+    process that made it lives (or another one has it open); workers on other machines get the
+    content.
+
     Parameters
     ----------
     items:
         Any iterable; consumed once, an item at a time, so a generator over a file never has the
         whole in memory twice.
 
-    An item is a fresh object each time it is read. A slice is a `SharedList` over the same memory.
-    Pickled, it is a handle of about a hundred bytes that is good on this machine as long as the
-    process that made it lives (or another one has it open); workers on other machines get the
-    content.
-
+    Examples
+    --------
     >>> rows = SharedList({"path": f"{i}.jpg", "label": i % 10} for i in range(1_000_000))
     >>> rows[3]["label"], len(rows[100:200])
     (3, 100)

@@ -1,11 +1,11 @@
 """A `SwiftLoader` inside Lightning's `Trainer`: started for its rank, resumed by its checkpoints.
 
-::
-
-    class Data(LightningDataModule):
-        def train_dataloader(self):
-            loader = SwiftLoader(Digits, {"train": True}, 32, nb_consumer=self.trainer.world_size)
-            return for_trainer(loader, self.trainer)
+```python
+class Data(LightningDataModule):
+    def train_dataloader(self):
+        loader = SwiftLoader(Digits, {"train": True}, 32, nb_consumer=self.trainer.world_size)
+        return for_trainer(loader, self.trainer)
+```
 
 Fabric needs none of this: ``loader.start(fabric.global_rank, fabric.device)``.
 

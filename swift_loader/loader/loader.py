@@ -46,15 +46,15 @@ FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumer
 
 
 class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
-    """Batches of a data set for the GPUs of a run, one consumer a GPU.
+    """Makes the batches of a data set in worker processes, for one or several training processes.
 
     Each training process builds a loader with the same arguments, calls
-    `start(consumer_index, device)` and iterates, an epoch each time. Every sample comes exactly
-    once over all consumers, and all consumers make the same number of steps (see `tail`).
+    `start(consumer_index, device)`, and iterates the loader once for each epoch. Every sample comes
+    exactly once over all consumers, and all consumers make the same number of steps (see `tail`).
 
-    ``SwiftLoader[Batch]`` is one whose batches are of type `Batch`; see
-    `swift_loader.loader.signature`. Every option is defined in `swift_loader.loader.options`, and
-    told in README.md and in ``help(SwiftLoader)``.
+    ``SwiftLoader[Batch]`` is a loader whose batches are of type `Batch`; see
+    `swift_loader.loader.signature`. The documentation and ``help(SwiftLoader)`` have a table of all
+    options; `swift_loader.loader.options` defines them.
 
     Raises
     ------
@@ -285,7 +285,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
 
     @property
     def seed(self) -> int | None:
-        """The seed in use; None as long as it is to be agreed on in `start()`."""
+        """The seed in use; None before `start()` if the ranks have yet to agree on one."""
         return self._seed
 
     @property
@@ -295,7 +295,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
 
     @property
     def nb_samples(self) -> int | None:
-        """Length of the dataset, None for a stream; builds it where nobody has."""
+        """Length of the data set; None for a stream."""
         if not self._length_is_known:
             self._learn_length(self._engine.count_samples())
         return self._nb_samples

@@ -71,33 +71,33 @@ class TorchAttributes:
 
     @property
     def dataset(self) -> Any:
-        """The data set; see `Dataset`: built in this process where that was not done yet."""
+        """The data set. If you gave its class, the loader builds one in this process now."""
         return self._dataset.get()
 
     @property
     def batch_size(self) -> int | None:
-        """Samples in a batch, per consumer; None where a batch sampler says it, or no batch is."""
+        """Samples in a batch, per consumer. None with a batch sampler, and without batches."""
         config = self._config
         batched = config.batch_sampler is None and config.auto_collation
         return config.batch_size if batched else None
 
     @property
     def sampler(self) -> Any:
-        """The user's; else one that gives the indices of this consumer's epoch at hand."""
+        """Your sampler, or one that gives the indices of this consumer's current epoch."""
         if self._config.sampler is not None or self._config.batch_sampler is not None:
             return self._config.sampler
         return PlanSampler(self)  # type: ignore[arg-type]
 
     @property
     def batch_sampler(self) -> Any:
-        """The user's; else one that gives the batches of indices of the epoch at hand."""
+        """Your batch sampler, or one that gives the batches of indices of the current epoch."""
         if self._config.sampler is not None or self._config.batch_sampler is not None:
             return self._config.batch_sampler
         return PlanBatchSampler(self)  # type: ignore[arg-type]
 
     @property
     def num_workers(self) -> int:
-        """`worker_per_consumer`; with "auto" the most that there may be."""
+        """Worker processes of this consumer. With "auto": the most that there may be."""
         return self._config.worker_per_consumer
 
     @property
@@ -107,43 +107,43 @@ class TorchAttributes:
 
     @property
     def collate_fn(self) -> Callable[[list[Any]], Any]:
-        """The user's, or torch's, whose semantics the built-in one has."""
+        """Your function, or torch's `default_collate`; the built-in one gives the same batches."""
         return self._config.collate_fn or default_collate
 
     @property
     def worker_init_fn(self) -> Callable[[int], None] | None:
-        """The user's."""
+        """Your function, or None."""
         return self._config.worker_init_fn
 
     @property
     def generator(self) -> torch.Generator | None:
-        """The user's."""
+        """Your generator, or None."""
         return self._config.generator
 
     @property
     def timeout(self) -> float:
-        """Seconds; 0: none."""
+        """The option, in seconds; 0 for no limit."""
         return self._config.timeout or 0
 
     @property
     def prefetch_factor(self) -> int | None:
-        """Batches made ahead for each worker, None without workers."""
+        """Batches that each worker makes ahead; None without workers."""
         workers = self._config.worker_per_consumer
         return max(1, self._config.data_queue_size // workers) if workers else None
 
     @property
     def pin_memory(self) -> bool:
-        """The option."""
+        """Whether batches that stay on the CPU lie in page-locked memory."""
         return self._config.pin_memory
 
     @property
     def pin_memory_device(self) -> str:
-        """The option."""
+        """The device for which `pin_memory` locks pages; "" is the current one."""
         return self._config.pin_memory_device
 
     @property
     def persistent_workers(self) -> bool:
-        """Whether workers stay for all epochs: where there are any, they do."""
+        """Whether workers stay for all epochs. If there are workers, they do."""
         return self._config.worker_per_consumer > 0
 
     @property

@@ -1,9 +1,11 @@
 """States of consumers: how they are written, and the one place that reads and checks them.
 
-A state is a small JSON-able dict::
+A state is a small JSON-able dict:
 
-    {"version": 2, "order": "plan", "plan": {...}, "epoch": 3, "consumer": 0, "delivered": 17,
-     "ahead": [19]}
+```python
+{"version": 2, "order": "plan", "plan": {...}, "epoch": 3, "consumer": 0, "delivered": 17,
+ "ahead": [19]}
+```
 
 It counts the batches of `epoch` that the training loop has had: all before ``delivered``, and those
 of ``ahead``, which came out of order. Where all are delivered, the epoch is over but for its

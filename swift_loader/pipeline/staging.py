@@ -62,8 +62,10 @@ def move(batch: Any, device: torch.device) -> Any:
 
     Containers keep their type. An object with a method `to` moves itself; all else stays as it is.
 
-    Raises:
-        BatchError: the batch holds itself.
+    Raises
+    ------
+    BatchError
+        The batch holds itself.
     """
 
     # Elsewhere than on CUDA nobody would know when the slot has been read.

@@ -42,13 +42,13 @@ class Plan:
         Whether each epoch has an order of its own. Without, every epoch is ``0, 1, ..., n - 1``.
     nearby_shuffle:
         Samples under way in a shuffle: runs of ``isqrt(nearby_shuffle / 32)`` neighbours from all
-        over the dataset are mixed; see :mod:`~swift_loader.plan.shuffle`. 0, or less than 128, or
+        over the dataset are mixed; see `swift_loader.plan.shuffle`. 0, or less than 128, or
         the length of the dataset or more, is a full shuffle. Means nothing when `shuffle` is false.
     seed:
         In ``[0, 2**64)``.
     tail:
         What happens where samples do not fill batches evenly; see
-        :class:`~swift_loader.plan.partition.Partition`.
+        `swift_loader.plan.partition.Partition`.
     spans:
         The positions ``[start, stop)`` that are dealt out, ascending and disjoint: what is left of
         an interrupted epoch. None is the whole epoch. The order is that of the whole epoch.
@@ -137,7 +137,7 @@ class Plan:
         """Sample indices of batch `k`: a new int64 array, of shape ``(samples in the batch,)``.
 
         Time and memory are proportional to the batch (and to the runs of a nearby shuffle, up to
-        a bound; see :mod:`~swift_loader.plan.shuffle`). IndexError if there is no such batch.
+        a bound; see `swift_loader.plan.shuffle`). IndexError if there is no such batch.
         """
         self._check(consumer, k)
         pieces = [

@@ -50,12 +50,18 @@ _PREPARE = -1  # in the place of a ticket
 class RayWorkers:
     """Workers that are Ray actors, for `SwiftLoader(remote_workers=...)`.
 
-    `num_workers`: how many, for each consumer. `num_cpus`, `resources`, `scheduling_strategy`,
-    `runtime_env`: what Ray asks for an actor, and means by it; `options` takes further ones.
-
     Ray is used as it is initialised; where it is not, ``ray.init()`` is called, which joins the
     cluster that ``RAY_ADDRESS`` names or starts one on this machine. Inside Ray Train each
     training worker is a consumer, as anywhere.
+
+    Parameters
+    ----------
+    num_workers:
+        How many, for each consumer.
+    num_cpus, resources, scheduling_strategy, runtime_env:
+        What Ray asks for an actor, with Ray's meaning.
+    options:
+        Further options of a Ray actor.
     """
 
     num_workers: int
@@ -73,6 +79,7 @@ class RayWorkers:
 
     @property
     def nb_links(self) -> int:
+        """How many workers each consumer gets."""
         return self.num_workers
 
     def launchers(self, brief: Brief) -> Sequence[Callable[[int], Link]]:

@@ -1,11 +1,11 @@
 """The ``logger`` option: one log file a process role, by loguru, and nothing unless asked for.
 
-::
-
-    config = log_config(logger)               # LogConfig | None; ConfigError for a bad value
-    log = open_log(config, consumer_role(0))  # in each process
-    log.logger.info("seed {}", seed)
-    log.close()
+```python
+config = log_config(logger)               # LogConfig | None; ConfigError for a bad value
+log = open_log(config, consumer_role(0))  # in each process
+log.logger.info("seed {}", seed)
+log.close()
+```
 
 `LogConfig` is what travels (pickled) to workers, which call `open_log` for themselves.
 

@@ -1,10 +1,10 @@
 """The ``benchmark`` and ``benchmark_file`` options: what happened when, one JSON object a line.
 
-::
-
-    writer = open_benchmark(meter, path="run.jsonl", logger=None, plan={...}, options={...})
-    ...                                   # meter.add(...) and meter.event(...) do the rest
-    writer.close()
+```python
+writer = open_benchmark(meter, path="run.jsonl", logger=None, plan={...}, options={...})
+...                                   # meter.add(...) and meter.event(...) do the rest
+writer.close()
+```
 
 There is no thread: once an interval (1 s) has passed, the thread that delivers batches writes a
 line before it hands over the next batch. A batch costs a comparison; a line costs about 0.3 ms, and

@@ -70,6 +70,7 @@ class Totals(NamedTuple):
 
     @property
     def wait_share(self) -> float:
+        """Part of `elapsed_s` in which the training loop waited for a batch."""
         return self.wait_s / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     def since(self, before: Totals) -> Totals:
@@ -98,7 +99,19 @@ def shares(totals: Totals) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class StageStats:
-    """One stage over all batches of the run; `share` as in `shares`; p50 and p99 within 5%."""
+    """One stage over all batches of the run.
+
+    Attributes
+    ----------
+    total_s:
+        Time in this stage, over all batches.
+    share:
+        How much of the time the stage was busy; of a stage in workers, of the time of all workers.
+    mean_s, max_s:
+        Mean and longest time of a batch.
+    p50_s, p99_s:
+        Median and 99th percentile, within 5%.
+    """
 
     total_s: float
     share: float
@@ -110,7 +123,17 @@ class StageStats:
 
 @dataclass(frozen=True)
 class Recent:
-    """The latest 512 batches: rates, the share of waiting, the mean queue depth."""
+    """The latest 512 batches.
+
+    Attributes
+    ----------
+    batches_per_s, samples_per_s, bytes_per_s:
+        Rates.
+    wait_share:
+        Part of their time in which training waited for a batch.
+    queue_depth:
+        Mean number of batches that were ready when the loop asked for one.
+    """
 
     batches_per_s: float = 0.0
     samples_per_s: float = 0.0
@@ -121,11 +144,31 @@ class Recent:
 
 @dataclass(frozen=True)
 class WorkerStats:
-    """One worker. `busy_share`: of the elapsed time, spent making batches.
+    """One worker.
 
-    `cpu_s` (its dead processes' included, since the first batch), `cpu_wait_s` (ready to run, while
-    others had the CPUs) and `rss_bytes` are None where there is nothing to look at: a worker on
+    `cpu_s`, `cpu_wait_s` and `rss_bytes` are None where there is nothing to look at: a worker on
     another host, or one that ended before it was looked at.
+
+    Attributes
+    ----------
+    worker:
+        Its number, from 0 on.
+    pid:
+        Its process now; None on another host.
+    batches:
+        How many it made.
+    busy_s, busy_share:
+        Time that it spent making batches, and its part of the elapsed time.
+    cpu_s:
+        CPU time since the first batch, of its process and of the dead ones that it replaced.
+    cpu_wait_s:
+        Time in which it was ready to run, while others had the CPUs.
+    rss_bytes:
+        Its memory, that which it shares with others included.
+    restarts:
+        How many times a new process took its place.
+    running:
+        False once it has ended.
     """
 
     worker: int
@@ -144,15 +187,47 @@ class WorkerStats:
 class LoaderStats:
     """What one consumer's loader did so far. `repr` is one readable screen, `as_dict` is for JSON.
 
-    `elapsed_s`: time within epochs since the first batch; `startup_s`: the wait for that first
-    batch, counted nowhere else. `wait_share`: of `elapsed_s`, training waited for a batch.
-    `bottleneck`, `verdict`, `advice`: what to speed up first, as
-    `swift_loader.telemetry.verdict` finds it. `stages`: fetch, collate, encode, decode,
-    to_device, wait, loop. `queue_depth_*`: batches ready when one was asked for. `skipped`,
-    `replaced`: the latest 100 sample indices; `nb_skipped`, `nb_replaced`: how many in all.
-    `slowest`: the ten slowest samples, as ``(index, seconds)``; where samples take less than 10 us
-    on the average they are not timed one by one. `rare_wait_share`: how much of the waiting came in
-    the longest 2% of the waits. `others`: figures of other parts.
+    Attributes
+    ----------
+    consumer:
+        Which consumer: the rank.
+    epoch:
+        The epoch at hand; None before the first.
+    batches, samples, nbytes:
+        How many came out of the loader, over all epochs.
+    elapsed_s:
+        Time within epochs, since the first batch.
+    startup_s:
+        The wait for the first batch; counted nowhere else.
+    batches_per_s, samples_per_s, bytes_per_s:
+        Over `elapsed_s`.
+    wait_share:
+        Part of `elapsed_s` in which training waited for a batch.
+    bottleneck, verdict, advice:
+        What to speed up first, that in a sentence, and what to do about it.
+    stages:
+        By name: fetch, collate, encode, decode, to_device, wait, loop.
+    recent:
+        Figures of the latest 512 batches.
+    queue_depth_mean, queue_depth_max:
+        Batches that were ready when the loop asked for one.
+    restarts:
+        How many times a worker was replaced.
+    nb_skipped, nb_replaced:
+        How many samples raised an error, and were left out or replaced.
+    skipped, replaced:
+        The latest 100 of their indices.
+    slowest:
+        The ten slowest samples, as ``(index, seconds)``. Where samples take less than 10 us on the
+        average, they are not timed one by one.
+    rare_wait_share:
+        How much of the waiting came in the longest 2% of the waits.
+    nb_running:
+        Workers that run now.
+    workers:
+        A row for each worker.
+    others:
+        Figures of other parts.
     """
 
     consumer: int

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
-LIMIT_S = 100
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LIMIT_S = 200
 
 _FENCE = re.compile(
     r"(?:<!-- (?P<mark>not run|elsewhere): (?P<why>[^>]+) -->\n)?"
@@ -37,6 +37,11 @@ class Block:
     elsewhere: str | None
     code: str
 
+    @property
+    def runs(self) -> bool:
+        """Here, as it stands."""
+        return self.why_not is None and self.elsewhere is None
+
 
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text()
@@ -51,6 +56,21 @@ def blocks_of(page: Path) -> list[Block]:
         )
         for found in _FENCE.finditer(text)
     ]
+
+
+def write_scripts(page: Path, folder: Path, name: str = "page.py") -> bool:
+    """Blocks with a title become files, the other Python blocks one script: is there one?"""
+    script = []
+    for block in blocks_of(page):
+        if block.language != "python" or not block.runs:
+            continue
+        if block.title:
+            (folder / block.title).write_text(block.code)
+        else:
+            script.append(f"# {page.name}, line {block.line}\n{block.code}")
+    if script:
+        (folder / name).write_text("\n".join(script))
+    return bool(script)
 
 
 def environment(folder: Path) -> dict[str, str]:

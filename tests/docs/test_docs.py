@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import LIMIT_S, PAGES, ROOT, blocks_of, give_command, run
+from swift_loader.order.state import Saved
+from swift_loader.plan import Plan
+from tests.docs.blocks import LIMIT_S, PAGES, ROOT, blocks_of, give_command, run, write_scripts
+from tests.docs.test_docstrings import PUBLIC, names_of
 
 # Of all loaders of a page: else each would import torch anew, one after the other.
 ONE_ZYGOTE = "from swift_loader.worker.launch import Zygote\nzygote = Zygote.acquire()\n"
+SCRIPT = "page.py"  # of the blocks without a title
+_IN_TURN = ("README.md", "index.md", "moving.md", "from/", "guides/")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT)).removeprefix("docs/")
+
+
+def _is_short(page: Path) -> bool:
+    """Nothing but a script that takes no time worth mentioning."""
+    if not name_of(page).startswith(_IN_TURN):
+        return False
+    return not any(block.language == "sh" and block.runs for block in blocks_of(page))
+
+
+SHORT_PAGES = [page for page in PAGES if _is_short(page)]
+LONG_PAGES = [page for page in PAGES if not _is_short(page)]
+NOT_IN_REFERENCE = {
+    "SKIP",  # a value, told in words
+    "refuse",  # for other modules
+    "PrototypeMultiProcessingReadingService",  # another name of a class that is there
+    "STAGES", "Totals", "format_bytes", "format_seconds", "shares",
+    "WorkerInfo",  # torch's
+}  # fmt: skip
 
 
 def test_every_fence_is_understood() -> None:
@@ -21,41 +50,103 @@ def test_every_fence_is_understood() -> None:
         assert {block.language for block in blocks_of(page)} <= known, page.name
 
 
+def test_lines_of_code_fit_a_page() -> None:
+    for page in PAGES:
+        for block in blocks_of(page):
+            longest = max(block.code.splitlines(), key=len)
+            assert len(longest) <= 88, f"{page.name}, line {block.line}: {longest}"
+
+
 @pytest.mark.timeout(4 * LIMIT_S)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", LONG_PAGES, ids=name_of)
 def test_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    blocks = [b for b in blocks_of(page) if b.why_not is None and b.elsewhere is None]
     for needed in re.findall(r"(?:import|from) (lightning|accelerate)\b", page.read_text()):
         pytest.importorskip(needed, reason=f"the page shows {needed}")
-    script = []
-    for block in blocks:
-        if block.language == "python" and block.title:
-            (tmp_path / block.title).write_text(block.code)
-        elif block.language == "python":
-            script.append(f"# {page.name}, line {block.line}\n{block.code}")
-    if script:
-        (tmp_path / "page.py").write_text("\n".join([ONE_ZYGOTE, *script]))
-        run([sys.executable, "page.py"], tmp_path, page.name)
+    if write_scripts(page, tmp_path):
+        with_zygote = f"{ONE_ZYGOTE}\n{(tmp_path / SCRIPT).read_text()}"
+        (tmp_path / SCRIPT).write_text(with_zygote)
+        run([sys.executable, SCRIPT], tmp_path, page.name)
     give_command(tmp_path)
-    for block in blocks:
-        if block.language == "sh":
+    for block in blocks_of(page):
+        if block.language == "sh" and block.runs:
             run(["sh", "-e", "-c", block.code], tmp_path, f"{page.name}, line {block.line}")
 
 
-def test_site_builds_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("material", reason="needs mkdocs-material")
+@pytest.mark.timeout(4 * LIMIT_S)
+def test_code_of_short_pages_runs(tmp_path: Path) -> None:
+    """All in one process, one after the other: each by itself would import torch anew."""
+    folders = []
+    for page in SHORT_PAGES:
+        if "import webdataset" in page.read_text() and find_spec("webdataset") is None:
+            continue
+        folder = tmp_path / name_of(page).replace("/", "-")
+        folder.mkdir()
+        if write_scripts(page, folder):
+            folders.append(str(folder))
+    (tmp_path / "all.py").write_text(
+        f"import os, runpy, sys\n{ONE_ZYGOTE}"
+        f"for folder in {folders!r}:\n"
+        "    print(folder, flush=True)\n"
+        "    os.chdir(folder)\n"
+        "    sys.path.insert(0, folder)\n"
+        f"    runpy.run_path({SCRIPT!r}, run_name='__main__')\n"
+    )
+    run([sys.executable, "all.py"], tmp_path, "the short pages")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built pages. Broken links, anchors and references to code are errors (``--strict``)."""
+    for needed in ("material", "mkdocstrings_handlers.python"):
+        pytest.importorskip(needed, reason="needs the extra docs")
+    folder = tmp_path_factory.mktemp("site")
     run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site"),
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder),
          "--config-file", str(ROOT / "mkdocs.yml")],
         ROOT,
         "mkdocs build",
     )  # fmt: skip
-    front = (tmp_path / "site" / "index.html").read_text()
-    assert "Quick start" in front
-    options = (tmp_path / "site" / "options" / "index.html").read_text()
-    assert "nearby_shuffle" in options
-    flow = (tmp_path / "site" / "how" / "index.html").read_text()
-    assert "dispatch: which worker" in flow
+    return folder
+
+
+def test_site_builds_without_a_warning(site: Path) -> None:
+    assert "A first example" in (site / "index.html").read_text()
+    assert "nearby_shuffle" in (site / "options" / "index.html").read_text()
+    assert "which worker makes it" in (site / "how" / "index.html").read_text()
+
+
+def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        fetched = re.findall(
+            r'<(?:script|link|img)[^>]* (?:src|href)="(https?:[^"]+)"', page.read_text()
+        )
+        assert not [url for url in fetched if "canonical" not in url], page.name
+
+
+def test_reference_has_every_public_name(site: Path) -> None:
+    text = "".join(page.read_text() for page in (site / "reference").rglob("index.html"))
+    told = set(re.findall(r'id="swift_loader\.[\w.]*?(\w+)"', text))
+    methods = {name.removeprefix("SwiftLoader.") for name, _ in names_of("swift_loader")
+               if name.startswith("SwiftLoader.")}  # fmt: skip
+    assert methods <= told, sorted(methods - told)
+    for module in PUBLIC:
+        if module.endswith((".iter", ".map")):
+            continue  # torchdata's pipes, each with a docstring
+        names = set(importlib.import_module(module).__all__) - NOT_IN_REFERENCE
+        assert names <= told, f"{module}: {sorted(names - told)}"
+
+
+def test_formats_page_has_every_field_of_a_state() -> None:
+    text = (ROOT / "docs" / "reference" / "formats.md").read_text()
+    with_table = re.findall(
+        r"<!-- (\w+) fields: begin -->\n(.*?)<!-- \1 fields: end -->", text, re.DOTALL
+    )
+    told = {
+        name: set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) for name, table in with_table
+    }
+    plan = Plan(8, 2, nb_consumer=1, shuffle=False, nearby_shuffle=0, seed=0)
+    written = Saved("plan", plan, 0, 0, 1).written()
+    assert told == {"state": set(written), "plan": set(written["plan"])}
 
 
 def test_the_architecture_page_names_what_there_is_and_every_folder() -> None:

@@ -59,14 +59,14 @@ def endpoint(code: str, folder: Path) -> Iterator[None]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     give_command(tmp_path)
-    squares = next(b for b in blocks_of(ROOT / "docs/recipes.md") if b.title == "squares.py")
+    squares = next(b for b in blocks_of(ROOT / "docs/guides/elsewhere.md") if b.title == "squares.py")
     (tmp_path / "squares.py").write_text(squares.code)
     return tmp_path
 
 
 def test_blocks_about_endpoints_run(folder: Path) -> None:
-    serve, load = marked("recipes.md", "endpoints")
-    written_out, as_it_was = marked("moving.md", "endpoints")
+    serve, load = marked("guides/elsewhere.md", "endpoints")
+    written_out, as_it_was = marked("from/rpcdataloader.md", "endpoints")
     first, second = free_port(), free_port()
     near = {"0.0.0.0:6543": f"127.0.0.1:{first}", "--workers 8": "--workers 2"}
     second_serve = f"swift-loader serve --bind tcp://127.0.0.1:{second} --key cluster.key"
@@ -106,7 +106,7 @@ def ray_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_block_about_workers_on_ray_runs(folder: Path) -> None:
-    load, _ = marked("recipes.md", "Ray")
+    (load,) = marked("guides/elsewhere.md", "Ray")
     head = "from squares import Squares\nfrom swift_loader import SwiftLoader\n"
     (folder / "load.py").write_text(
         head + _with(load.code, {"num_workers=16": "num_workers=2"}) + _SEEN
@@ -117,7 +117,7 @@ def test_block_about_workers_on_ray_runs(folder: Path) -> None:
 @pytest.mark.usefixtures("ray_cluster")
 def test_block_about_ray_train_runs(folder: Path) -> None:
     pytest.importorskip("ray.train", reason="needs ray[train]", exc_type=ImportError)
-    _, train = marked("recipes.md", "Ray")
+    (train,) = marked("guides/ranks.md", "Ray")
     assert train.title is not None
     (folder / train.title).write_text(train.code)
     run([sys.executable, train.title], folder, train.title)

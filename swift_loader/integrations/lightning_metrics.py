@@ -1,8 +1,8 @@
 """Lightning's loggers get the figures of the loader, by a callback.
 
-::
-
-    trainer = Trainer(callbacks=[LoaderMetrics()], logger=...)
+```python
+trainer = Trainer(callbacks=[LoaderMetrics()], logger=...)
+```
 
 Each rank has a loader; Lightning's loggers write on rank 0, so they get that one's figures.
 """

@@ -60,8 +60,8 @@ _TABLE = (
     _gauge("epoch", "", "The epoch that is iterated, or was last."),
     # ---- time
     _counter("epoch_seconds", "seconds", "Time within epochs, from the first batch on."),
-    _counter("wait_seconds", "seconds", "What of it the training loop waited for batches."),
-    _counter("loop_seconds", "seconds", "What of it the training loop spent on its work."),
+    _counter("wait_seconds", "seconds", "The part of it spent waiting for batches."),
+    _counter("loop_seconds", "seconds", "The part of it spent on the training loop's work."),
     _gauge("startup_seconds", "seconds", "The wait for the first batch, counted nowhere else."),
     _counter(
         "stage_seconds",
@@ -84,7 +84,7 @@ _TABLE = (
     _counter("replaced_samples", "samples", "Samples that raised and were replaced."),
     _counter("worker_batches", "batches", "Batches of one worker that training got.", "worker",
              detail=True),
-    _counter("worker_busy_seconds", "seconds", "What one worker spent on making them.", "worker",
+    _counter("worker_busy_seconds", "seconds", "Time that one worker spent on them.", "worker",
              detail=True),
     _counter("worker_cpu_seconds", "seconds", "CPU time of one worker, threads included.", "worker",
              detail=True),

@@ -38,7 +38,7 @@ NOT_IN_REFERENCE = {
     "SKIP",  # a value, told in words
     "refuse",  # for other modules
     "PrototypeMultiProcessingReadingService",  # another name of a class that is there
-    "STAGES", "Totals", "format_bytes", "format_seconds", "shares",
+    "HAND_OVER", "STAGES", "Totals", "format_bytes", "format_seconds", "shares",
     "WorkerInfo",  # torch's
 }  # fmt: skip
 

@@ -23,6 +23,7 @@ PUBLIC = (
     "swift_loader.dataloader2.map",
     "swift_loader.errors",
     "swift_loader.integrations.lightning",
+    "swift_loader.integrations.lightning_metrics",
     "swift_loader.remote",
     "swift_loader.rpcdataloader",
     "swift_loader.sharing",

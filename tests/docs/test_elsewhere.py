@@ -59,7 +59,9 @@ def endpoint(code: str, folder: Path) -> Iterator[None]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     give_command(tmp_path)
-    squares = next(b for b in blocks_of(ROOT / "docs/guides/elsewhere.md") if b.title == "squares.py")
+    squares = next(
+        b for b in blocks_of(ROOT / "docs/guides/elsewhere.md") if b.title == "squares.py"
+    )
     (tmp_path / "squares.py").write_text(squares.code)
     return tmp_path
 

@@ -1,7 +1,7 @@
-"""swift_loader feeds GPUs: batches of a dataset, made by worker processes, ready before they are
-needed, every sample exactly once.
+"""The batches for PyTorch training, made by worker processes.
 
->>> from swift_loader import SwiftLoader
+`SwiftLoader` is the loader. Beside it, the package has classes that describe data sets, and the
+errors that a loader raises.
 """
 
 import importlib

@@ -1,8 +1,8 @@
-"""Every exception of its own that swift_loader raises.
+"""The exceptions that swift_loader defines. The message of each says what its text names.
 
-An error that came out of the user's code (a dataset, a collate function) is never replaced: it is
-raised again with its original type, and its ``__cause__`` is a `WorkerError` that carries
-the worker's traceback, the worker, the batch number and the sample indices.
+An error out of your own code (a data set, a collate function) keeps its type. The loader raises it
+again, and its ``__cause__`` is a `WorkerError` with the worker's traceback, the worker, the batch
+number and the sample indices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ __all__ = [
     "DroppedError",
     "EqualStepsError",
     "LoaderError",
-    "NoRoomError",
     "PlanMismatchError",
     "ProducerEndedError",
     "ProducerGoneError",
@@ -36,23 +35,19 @@ class LoaderError(Exception):
 
 
 class BatchError(LoaderError, TypeError, ValueError):
-    """A batch can't be collated or encoded. Names the field, the shapes or types, and the fix."""
+    """A batch can't be collated or encoded: the field, the shapes or types, and the fix."""
 
 
 class ConfigError(LoaderError, ValueError, TypeError):
-    """An option has a value that can't work. Names the option, the value and the fix."""
+    """An option has a value that can't work: the option, the value and the fix."""
 
 
 class ClosedError(LoaderError, RuntimeError):
     """A call came in the wrong order: `start` twice, or anything after `close`."""
 
 
-class NoRoomError(LoaderError, OSError):
-    """This process may have no more descriptors, processes or memory. Says how many it needs."""
-
-
 class PlanMismatchError(LoaderError, RuntimeError):
-    """The consumers of one run hold different plans. Names what differs, and on which rank."""
+    """The consumers of one run hold different plans: what differs, and on which rank."""
 
 
 class EqualStepsError(LoaderError, RuntimeError):
@@ -60,7 +55,7 @@ class EqualStepsError(LoaderError, RuntimeError):
 
 
 class SharingError(LoaderError, ConnectionError):
-    """A producer and its consumers can't go on together. Names the address, and what to do."""
+    """A producer and its consumers can't go on together: the address, and what to do."""
 
 
 class ProducerGoneError(SharingError):
@@ -72,21 +67,22 @@ class ProducerEndedError(ProducerGoneError):
 
 
 class DroppedError(SharingError):
-    """The producer went on without this consumer, which may join again. Says why."""
+    """The producer went on without this consumer, which may join again: the reason."""
 
 
 class ShippingError(LoaderError, TypeError):
-    """Something of the user's can't travel to a worker process. Names which thing, and why."""
+    """Something of yours can't travel to a worker process: which thing, and why."""
 
 
 class StateError(LoaderError, ValueError):
-    """A saved state does not fit this loader. Names the difference."""
+    """A saved state does not fit this loader: the difference."""
 
 
 class WorkerError(LoaderError, RuntimeError):
-    """What happened in a worker: its traceback, its number, the batch and the sample indices.
+    """An error in a worker: its traceback, the worker, the batch and the sample indices.
 
-    The cause of a re-raised error; raised itself where the original exception can't travel.
+    It is the cause of an error that the loader raises again. If that error can't travel between
+    processes, the loader raises this one itself.
     """
 
 
@@ -95,7 +91,7 @@ class WorkerDiedError(WorkerError):
 
 
 class WorkerTimeoutError(WorkerError, TimeoutError):
-    """No batch came within `timeout` seconds. Names the worker, the sample and the Python stack."""
+    """No batch came within `timeout` seconds: the worker, the sample and the Python stack."""
 
 
 class TooManyBadSamplesError(WorkerError):

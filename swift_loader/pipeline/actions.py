@@ -54,10 +54,9 @@ class Teach:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start the worker, but not before `at_s`."""
+    """Start the worker."""
 
     worker: int
-    at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ lease (`base`), and so does every consumer's list of leases. When the last goes,
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections import deque
@@ -68,12 +67,13 @@ class RegionTable:
     def __init__(self) -> None:
         self._by_address: dict[int, SharedRegion] = {}
         self._gone: deque[int] = deque()
-        self._numbers = itertools.count(1)  # reader threads map regions at the same time
+        self._count = 0
         self.gone: list[int] = []  # numbers of regions that consumers are to be told to forget
 
     def next_number(self) -> int:
         """A number that no other region has."""
-        return next(self._numbers)
+        self._count += 1
+        return self._count
 
     def on_map(self, mapping: Mapping, fd: int) -> None:
         """`LeasedSlots` has mapped a region. It is ours until the mapping is gone."""
@@ -98,12 +98,8 @@ class RegionTable:
         self._gone.clear()
 
     def _collect(self) -> None:
-        while True:
-            try:
-                address = self._gone.popleft()
-            except IndexError:  # all are collected, by this thread or another
-                return
-            region = self._by_address.pop(address, None)
+        while self._gone:
+            region = self._by_address.pop(self._gone.popleft(), None)
             if region is not None:
                 region.close()
                 self.gone.append(region.number)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pytest
 
 from swift_loader.order.state import Saved
 from swift_loader.plan import Plan
+from swift_loader.telemetry.metrics import BatchTimes, Meter
+from swift_loader.telemetry.monitor import open_benchmark
 from tests.docs.blocks import LIMIT_S, PAGES, ROOT, blocks_of, give_command, run, write_scripts
 from tests.docs.test_docstrings import PUBLIC, names_of
 
@@ -136,17 +140,37 @@ def test_reference_has_every_public_name(site: Path) -> None:
         assert names <= told, f"{module}: {sorted(names - told)}"
 
 
-def test_formats_page_has_every_field_of_a_state() -> None:
+def _fields_told() -> dict[str, set[str]]:
+    """By the name of a table on the page of formats: what stands in its first column."""
     text = (ROOT / "docs" / "reference" / "formats.md").read_text()
-    with_table = re.findall(
+    tables = re.findall(
         r"<!-- (\w+) fields: begin -->\n(.*?)<!-- \1 fields: end -->", text, re.DOTALL
     )
-    told = {
-        name: set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) for name, table in with_table
-    }
+    rows = {name: re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name, table in tables}
+    return {name: set(re.findall(r"`(\w+)`", " ".join(cells))) for name, cells in rows.items()}
+
+
+def test_formats_page_has_every_field_of_a_state() -> None:
+    told = _fields_told()
     plan = Plan(8, 2, nb_consumer=1, shuffle=False, nearby_shuffle=0, seed=0)
     written = Saved("plan", plan, 0, 0, 1).written()
-    assert told == {"state": set(written), "plan": set(written["plan"])}
+    assert told["state"] == set(written)
+    assert told["plan"] == set(written["plan"])
+
+
+def test_formats_page_has_every_field_of_a_benchmark_file(tmp_path: Path) -> None:
+    told, file = _fields_told(), tmp_path / "run.jsonl"
+    meter = Meter(0)
+    writer = open_benchmark(meter, path=file, logger=None, plan={}, options={})
+    meter.epoch_begins(0, time.perf_counter())
+    meter.add(BatchTimes(0, 0, 0, 1, 1, *[0.0] * 5, 0.001, 2, time.perf_counter()))
+    meter.epoch_ends(time.perf_counter())
+    writer.close()
+    for line in map(json.loads, file.read_text().splitlines()):
+        if line["kind"] in ("header", "interval"):
+            fields = set(line) - told["every"]
+            assert fields <= told[line["kind"]]
+            assert told[line["kind"]] - fields <= {"slowest"}
 
 
 def test_the_architecture_page_names_what_there_is_and_every_folder() -> None:

@@ -15,6 +15,11 @@ __all__ = ["main"]
 _COMMANDS = {
     "bench": ("swift_loader.bench.command", "bench", "how fast a data set is, and what would help"),
     "report": ("swift_loader.report.command", "report_main", "what a benchmark_file tells"),
+    "trace": (
+        "swift_loader.report.joined",
+        "trace_main",
+        "join its trace with torch.profiler's",
+    ),
     "share": ("swift_loader.sharing.command", "share", "one loader for several trainings here"),
     "serve": ("swift_loader.remote.commands", "serve", "make batches here for training elsewhere"),
     "keygen": ("swift_loader.remote.commands", "keygen", "make the key that both sides hold"),

@@ -19,6 +19,7 @@ from swift_loader.pipeline.staging import Stager
 from swift_loader.ranks.equal_steps import EqualSteps
 from swift_loader.ranks.exchange import Word
 from swift_loader.telemetry.metrics import BatchTimes, Meter
+from swift_loader.telemetry.ranges import WAIT, profiled, ranged
 from swift_loader.telemetry.trace import TraceWriter
 
 __all__ = ["EpochIterator", "Standing"]
@@ -113,7 +114,11 @@ class EpochIterator(Iterator[Any]):
             self._check_alive()
         began_s = time.perf_counter()
         depth = self._pipeline.depth if self._stager is None else self._stager.depth
-        found = self._next() if self._equal_steps is None else self._agreed(self._equal_steps)
+        if profiled():
+            with ranged(WAIT):
+                found = self._found()
+        else:
+            found = self._found()
         if found is None:
             self._check_alive()  # it may have been left in the meantime, by another thread
             self._end(began_s)
@@ -138,6 +143,9 @@ class EpochIterator(Iterator[Any]):
         if over is not None:
             standing.taken.pass_over(over)
         standing.look_at = max(_MANY_BEYOND, 2 * len(standing.taken.beyond))
+
+    def _found(self) -> _Ready | None:
+        return self._next() if self._equal_steps is None else self._agreed(self._equal_steps)
 
     def _check_alive(self) -> None:
         if self._standing.overtaken:

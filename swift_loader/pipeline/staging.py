@@ -29,6 +29,7 @@ from swift_loader.batch.tree import dense_parts, map_leaves, walk
 from swift_loader.errors import ClosedError
 from swift_loader.order.part import EpochPart, Number
 from swift_loader.pipeline.item import Item
+from swift_loader.telemetry.ranges import COPY, profiled, ranged
 from swift_loader.transport.memory import Mapping as MappedMemory
 
 __all__ = ["Staged", "Stager", "Upstream", "move", "pin_mapping"]
@@ -223,7 +224,11 @@ class Stager:
             return Staged(number, item)
         began = time.perf_counter()
         try:
-            batch = self._move(item.batch, self._device)
+            if profiled():
+                with ranged(COPY):
+                    batch = self._move(item.batch, self._device)
+            else:
+                batch = self._move(item.batch, self._device)
         except BaseException as error:  # noqa: BLE001 - the training loop gets it, in its place
             item.fault, item.batch = error, None
             return Staged(number, item)

@@ -6,7 +6,9 @@ events, the file by one million (about 150 MB); the last event says that it stop
 
 Tracks of one consumer: the training loop (``wait``), the device (``to_device``), the reader
 (``decode``), and one for each worker (``fetch``, ``collate``, ``encode``). Times are those of
-`time.perf_counter`, which all processes of a Linux machine share.
+`time.perf_counter`, which all processes of a Linux machine share. Arrows (flow events) lead a batch
+from its worker to the step. ``swift_loader_clock`` says what the Unix time is at 0, so that
+`swift_loader.report.joined` can join the file with torch's.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class TraceWriter:
         self._left = max_events
         self._open = True
         self._write(b"[\n")
-        self._add(self._meta("process_name", 0, name=f"consumer {consumer}"))
+        self._add(self._meta("process_name", 0, name=f"swift_loader consumer {consumer}"))
+        zero_ns = time.time_ns() - round((time.perf_counter() - self._start_s) * 1e9)
+        self._add(self._meta("swift_loader_clock", 0, unix_ns=zero_ns))
 
     def batch(
         self,
@@ -98,6 +102,26 @@ class TraceWriter:
             start_s = on_device_at_s - times.to_device_s
             self.span(DEVICE, "to_device", start_s, times.to_device_s, args)
         self.span(TRAINING, "wait", times.at_s - times.wait_s, times.wait_s, args)
+        # Arrows from the worker to the loop: each end lies within the span that it belongs to.
+        number = f"{self._consumer}.{times.epoch}.{times.k}"
+        made_s = decoded_at_s - times.decode_s if made_at_s is None else made_at_s
+        self._flow("s", number, track, made_s - times.encode_s / 2)
+        self._flow("t", number, READER, decoded_at_s - times.decode_s / 2)
+        self._flow("f", number, TRAINING, times.at_s - times.wait_s / 1000)
+
+    def _flow(self, kind: str, number: str, track: int, at_s: float) -> None:
+        self._add(
+            {
+                "name": "batch",
+                "cat": "swift_loader",
+                "ph": kind,
+                "id": number,
+                "ts": self._microseconds(at_s),
+                "pid": self._consumer,
+                "tid": track,
+                **({} if kind == "s" else {"bp": "e"}),
+            }
+        )
 
     def span(
         self, track: int, name: str, start_s: float, duration_s: float, args: dict[str, object]

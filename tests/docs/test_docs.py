@@ -64,7 +64,7 @@ def test_lines_of_code_fit_a_page() -> None:
 @pytest.mark.timeout(4 * LIMIT_S)
 @pytest.mark.parametrize("page", LONG_PAGES, ids=name_of)
 def test_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    for needed in re.findall(r"(?:import|from) (lightning|accelerate)\b", page.read_text()):
+    for needed in re.findall(r"(?:import|from) (lightning|accelerate|pandas)\b", page.read_text()):
         pytest.importorskip(needed, reason=f"the page shows {needed}")
     if write_scripts(page, tmp_path):
         with_zygote = f"{ONE_ZYGOTE}\n{(tmp_path / SCRIPT).read_text()}"

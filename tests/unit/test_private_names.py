@@ -62,6 +62,7 @@ PRIVATE = {
     "_datapipe": {
         "loader/from_torch.py": "`from_dataloader` of a DataLoader over data pipes",
     },
+    "_is_profiler_enabled": {"telemetry/ranges.py": "ranges of the loader in torch's profiles"},
     "_indices": {
         "batch/reduce.py": "sparse tensors that are not coalesced",
         "batch/tree.py": "sparse tensors that are not coalesced, on a GPU",

@@ -18,7 +18,17 @@ from typing import Any
 from swift_loader.telemetry.stats import Totals
 from swift_loader.telemetry.verdict import Evidence, Verdict, judge
 
-__all__ = ["Event", "Interval", "Run", "Stretch", "WorkerUse", "merge", "read_runs", "waiting"]
+__all__ = [
+    "Event",
+    "Interval",
+    "Run",
+    "RunReader",
+    "Stretch",
+    "WorkerUse",
+    "merge",
+    "read_runs",
+    "waiting",
+]
 
 _WAITS_MUCH = 0.2  # an interval with a larger share of waiting belongs to a stretch
 _LOOKS = 100  # pieces of a run: what is shorter is no stretch of its own
@@ -164,14 +174,33 @@ def read_runs(paths: Sequence[str | PathLike[str]]) -> tuple[list[Run], int]:
 
     Raises `OSError` for a file that can't be read.
     """
-    runs: list[Run] = []
-    passed_over = 0
-    for path in paths:
-        found: dict[str, _Lines] = {}
-        with open(path, encoding="utf-8", errors="replace") as file:
-            passed_over += _collect(file, found)
-        runs.extend(_runs(found, fspath(path)))
-    return runs, passed_over
+    readers = [RunReader(path) for path in paths]
+    runs = [run for reader in readers for run in reader.read(whole=True)]
+    return runs, sum(reader.passed_over for reader in readers)
+
+
+class RunReader:
+    """Reads a file that may still grow: each `read` goes on where the last one ended."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.passed_over = 0  # lines
+        self._path = fspath(path)
+        self._at = 0
+        self._found: dict[str, _Lines] = {}
+
+    def read(self, *, whole: bool = False) -> list[Run]:
+        """All runs so far. A line that has no end yet is left for later, unless `whole`.
+
+        Raises `OSError`.
+        """
+        with open(self._path, "rb") as file:
+            file.seek(self._at)
+            data = file.read()
+        size = len(data) if whole else data.rfind(b"\n") + 1
+        self._at += size
+        lines = data[:size].decode("utf-8", "replace").splitlines()
+        self.passed_over += _collect(lines, self._found)
+        return list(_runs(self._found, self._path))
 
 
 def waiting(run: Run) -> list[Stretch]:

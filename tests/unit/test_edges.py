@@ -15,7 +15,7 @@ import pytest
 
 import swift_loader
 
-EDGES = ("bench", "dataloader2", "integrations", "rpcdataloader", "sharing")
+EDGES = ("bench", "dataloader2", "integrations", "rpcdataloader", "sharing", "top")
 
 DOORS = {
     "errors": "",
@@ -27,9 +27,9 @@ DOORS = {
     "worker": "birth cpus faults launch maker place process progress recipe zygote",
     "pipeline": "answers elsewhere link local reader supervision",
     "ranks": "exchange",
-    "report": "terminal",
+    "report": "groups runs terminal",
     "loader": "engine epoch handing_on loader",
-    "remote": "address binding client commands endpoint keys source",
+    "remote": "address binding client commands endpoint keys source status",
 }
 
 ROOT = Path(swift_loader.__file__).parent

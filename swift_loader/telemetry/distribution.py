@@ -12,7 +12,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Distribution"]
+__all__ = ["Distribution", "add_rows"]
 
 _PER_OCTAVE = 8
 _LOW = -20  # 2^-20 s is about 1 us
@@ -30,13 +30,7 @@ class Distribution:
 
     def add(self, seconds: Sequence[float]) -> None:
         """Count these."""
-        if not seconds:
-            return
-        values = np.array(seconds, np.float64)
-        octaves = np.log2(np.maximum(values, 2.0**_LOW)) - _LOW
-        places = np.minimum((octaves * _PER_OCTAVE).astype(np.int64), _NB - 1)
-        self.counts += np.bincount(places, minlength=_NB)
-        self.longest_s = max(self.longest_s, float(values.max()))
+        add_rows([self], np.array([seconds], np.float64))
 
     def copy(self) -> Distribution:
         """One that the next `add` does not change."""
@@ -73,3 +67,15 @@ class Distribution:
             if left <= 0:
                 break
         return taken_s / whole_s
+
+
+def add_rows(distributions: Sequence[Distribution], values: NDArray[np.float64]) -> None:
+    """Count a row of `values` in each of `distributions`: cheaper than one after the other."""
+    if not values.size:
+        return
+    octaves = np.log2(np.maximum(values, 2.0**_LOW)) - _LOW
+    places = np.minimum((octaves * _PER_OCTAVE).astype(np.int64), _NB - 1)
+    longest = values.max(axis=1)
+    for distribution, row, longest_s in zip(distributions, places, longest, strict=True):
+        distribution.counts += np.bincount(row, minlength=_NB)
+        distribution.longest_s = max(distribution.longest_s, float(longest_s))

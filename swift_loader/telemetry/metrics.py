@@ -34,7 +34,9 @@ from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
-from swift_loader.telemetry.distribution import Distribution
+import numpy as np
+
+from swift_loader.telemetry.distribution import Distribution, add_rows
 from swift_loader.telemetry.figures import Reading
 from swift_loader.telemetry.processes import WorkerRow
 from swift_loader.telemetry.slowest import Slowest
@@ -376,11 +378,21 @@ def _stages(totals: Totals, spread: dict[str, Distribution]) -> dict[str, StageS
     return out
 
 
+_TIMES = slice(5, 11)  # fields of `BatchTimes`, in the order of `STAGES`
+
+
 def _spread_out(batches: list[BatchTimes], into: dict[str, Distribution]) -> None:
-    for stage, each in into.items():
-        each.add(
-            _loop_s(batches) if stage == "loop" else [getattr(b, f"{stage}_s") for b in batches]
-        )
+    if not batches:
+        return
+    columns = list(zip(*batches, strict=True))
+    times = np.array(columns[_TIMES], np.float64)
+    *staged, loop = into.values()
+    add_rows(staged, times)
+    # What the training loop did between two batches of one epoch.
+    between = np.diff(np.array(columns[-1], np.float64)) - times[-1, 1:]
+    epochs = np.array(columns[1])
+    between = between[epochs[1:] == epochs[:-1]]
+    add_rows([loop], np.maximum(between, 0.0)[np.newaxis])
 
 
 def _recent(batches: list[BatchTimes]) -> Recent:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         WorkerTimeoutError,
     )
     from swift_loader.loader.loader import SwiftLoader
+    from swift_loader.sources.packed import Packed
 
 __all__ = [
     "SKIP",
@@ -35,6 +36,7 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "LoaderError",
+    "Packed",
     "PlanMismatchError",
     "SharedList",
     "ShippingError",
@@ -50,6 +52,7 @@ __all__ = [
 # Found when first asked for (PEP 562): the loader imports torch, which takes seconds, and the
 # commands and the endpoint's own process do without it.
 _MODULES = {
+    "Packed": "swift_loader.sources.packed",
     "SKIP": "swift_loader.batch.fetch",
     "ArrayDataset": "swift_loader.containers.array_dataset",
     "SharedList": "swift_loader.containers.shared_list",

@@ -23,6 +23,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map as registry
 
 from swift_loader.batch.arena import ALIGNMENT_BYTES, Arena
 from swift_loader.batch.mismatch import Mismatch, explain, keys_differ, lengths_differ
+from swift_loader.batch.offsets import Offsets, joined
 from swift_loader.batch.tree import DATACLASS, MAPPING, NAMED_TUPLE, SEQUENCE, Branch, branch_of
 from swift_loader.errors import BatchError
 
@@ -44,7 +45,7 @@ def collate(
     float64, int: int64, bool: bool); strings and bytes stay a sequence; mappings, sequences, named
     tuples and dataclasses are collated within (a tuple becomes a list, as torch has it); None stays
     None where every sample has it. Types registered in torch's `default_collate_fn_map` are
-    collated by what is registered there. Nothing in the batch requires grad.
+    collated by what is registered there; `Offsets` are joined. Nothing in the batch requires grad.
 
     Parameters
     ----------
@@ -177,6 +178,14 @@ class _Collator:
     def strings(self, strings: Values) -> Values:
         return strings
 
+    def offsets(self, rows: Sequence[Offsets]) -> Tensor:
+        if any(type(row) is not Offsets for row in rows):
+            raise explain(rows)
+        try:
+            return from_numpy(joined(rows))
+        except (OverflowError, IndexError) as error:
+            raise explain(rows, error) from error
+
     def nothing(self, values: Values) -> None:
         if any(each is not None for each in values):
             raise explain(values)
@@ -261,6 +270,8 @@ class _Collator:
         The order of the questions is torch's.
         """
         first = values[0]
+        if type(first) is Offsets:
+            return self.offsets(values)
         function = registry.get(type(first)) or next(
             (function for key, function in registry.items() if isinstance(first, key)), None
         )
@@ -308,6 +319,7 @@ _METHODS: dict[type, Callable[[_Collator, Any], Any]] = {
     Tensor: _Collator.tensors,
     np.ndarray: _Collator.arrays,
     np.memmap: _Collator.arrays,
+    Offsets: _Collator.offsets,
     float: _Collator.floats,
     int: _Collator.integers,
     bool: _Collator.integers,

@@ -1,0 +1,73 @@
+"""The lengths of a data set's documents: given, read from a file, or counted and kept there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swift_loader.errors import ConfigError, refuse
+
+__all__ = ["Given", "lengths_of"]
+
+Given = Any  # an array, a sequence of integers, the path of a .npy file, or None
+
+
+def lengths_of(
+    given: Given, count: int, count_one: Callable[[int], int]
+) -> NDArray[np.integer[Any]]:
+    """The lengths of `count` documents: an integer array of shape ``(count,)``.
+
+    Args:
+        given: they themselves; or the path of a ``.npy`` file, which is memory-mapped if it is
+            there, and else counted and written; or None: they are counted each time.
+        count_one: the length of one document, by its index.
+
+    Raises:
+        ConfigError: what is given are no lengths, or not so many.
+    """
+    if isinstance(given, (str, os.PathLike)):
+        path = Path(given)
+        if path.suffix != ".npy":
+            refuse("lengths", os.fspath(given), "give the path of a .npy file, to be read, or "
+                   "written if it is not there")  # fmt: skip
+        if not path.exists():
+            _write(path, _counted(count, count_one))
+        given = np.load(path, mmap_mode="r", allow_pickle=False)
+        where = f" in {path}"
+    elif given is None:
+        return _counted(count, count_one)
+    else:
+        where = ""
+    lengths: NDArray[Any] = np.asarray(given)
+    if isinstance(given, np.memmap):
+        lengths = given
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu":
+        refuse("lengths", given, "give one whole number a document: an integer array of one "
+               "dimension")  # fmt: skip
+    if len(lengths) != count:
+        raise ConfigError(
+            f"lengths: there are {len(lengths)}{where}, and the data set has {count} documents: "
+            "give the lengths of this data set, or delete the file to have them counted again"
+        )
+    return lengths
+
+
+def _counted(count: int, count_one: Callable[[int], int]) -> NDArray[np.int64]:
+    return np.fromiter(map(count_one, range(count)), np.int64, count)
+
+
+def _write(path: Path, lengths: NDArray[Any]) -> None:
+    """All or nothing: several processes may count at the same time."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npy", delete=False) as file:
+        try:
+            np.save(file, lengths)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+    os.replace(file.name, path)

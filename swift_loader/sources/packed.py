@@ -1,0 +1,222 @@
+"""`Packed`: sequences of one length, made of the documents of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swift_loader.batch.offsets import Offsets
+from swift_loader.errors import ConfigError, refuse
+from swift_loader.plan.keys import key64
+from swift_loader.plan.packing import Lengths, Packing, SplitPacking
+from swift_loader.plan.packing_fit import BestFitPacking
+from swift_loader.sources.counting import lengths_of
+
+__all__ = ["FIELDS", "Packed"]
+
+#: what a sequence may have, in this order
+FIELDS = ("tokens", "positions", "document_ids", "cu_seqlens")
+_DOCUMENTS = 23  # purpose of a key
+_PADDING = -1
+
+
+class Packed:
+    """A map-style data set of sequences, each of exactly `length` tokens.
+
+    Which pieces of which documents make sequence ``i`` follows from the documents' lengths alone.
+    So a run resumes in any place, and any worker makes any sequence.
+
+    Parameters
+    ----------
+    dataset:
+        Documents by index: ``dataset[i]`` is a list, array or tensor of whole numbers of one
+        dimension. It is read when a sequence needs the document. An object whose items are views
+        of a memory-mapped array costs no more than the tokens that are used.
+    length:
+        Tokens in a sequence.
+    lengths:
+        The number of tokens of each document, without the separator: an integer array of shape
+        ``(len(dataset),)``, which may be memory-mapped; or the path of a ``.npy`` file, which is
+        read if it is there, and else counted once and written. None: `Packed` counts, by reading
+        every document.
+    how:
+        ``"split"``: all documents end to end, cut every `length` tokens. Only the last sequence is
+        padded. ``"best-fit"``: no document is cut that fits into a sequence; a longer one fills
+        as many as it can, and what is left of it is packed like the short ones. A few tokens in a
+        thousand are padding. A table of 4 bytes a document is worked out once.
+    separator:
+        A token, or several, after each document; it counts as the end of the document. None: none.
+    key:
+        Where the tokens lie in ``dataset[i]``, such as ``"input_ids"``. None: it is the tokens.
+    pad:
+        The token that fills what is left of a sequence.
+    shuffle_documents:
+        With ``how="split"``: the documents are laid end to end in another order in each epoch, by
+        `seed`: blocks of 1024 neighbours are shuffled, and the documents within each block. The
+        number of sequences stays. The loader's ``shuffle`` shuffles sequences besides.
+    seed:
+        Of that order.
+    fields:
+        Which of `FIELDS` a sequence has.
+    dtype:
+        Of the tokens.
+
+    A sequence is a dict of numpy arrays:
+
+    - ``"tokens"``: `dtype`, shape ``(length,)``;
+    - ``"positions"``: int32, ``(length,)``: places within a piece, from 0 at its beginning;
+    - ``"document_ids"``: the document of each token, -1 for padding; int32, or int64 from
+      2^31 documents on;
+    - ``"cu_seqlens"``: int32, ``(pieces + 1,)``: where the pieces begin and end, from 0 to
+      `length`; padding counts as a piece. In a batch they are those of all sequences laid end to
+      end, ``(pieces of all + 1,)``, as FlashAttention's variable-length functions take them for
+      ``tokens.view(-1)``; `length` is always a right ``max_seqlen``.
+
+    Raises
+    ------
+    ConfigError
+        An argument can't work: which, and the fix.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        length: int = 4096,
+        lengths: Any = None,
+        how: Literal["split", "best-fit"] = "split",
+        separator: int | Sequence[int] | None = None,
+        *,
+        key: Any = None,
+        pad: int = 0,
+        shuffle_documents: bool = False,
+        seed: int = 0,
+        fields: Sequence[str] = FIELDS,
+        dtype: Any = np.int64,
+    ) -> None:
+        if isinstance(length, bool) or not isinstance(length, int) or not 0 < length < 2**31:
+            refuse("length", length, "give the number of tokens in a sequence")
+        if how not in ("split", "best-fit"):
+            refuse("how", how, "give 'split' or 'best-fit'")
+        if shuffle_documents and how == "best-fit":
+            refuse("shuffle_documents", True, "with how='best-fit' the documents of a sequence "
+                   "stay together; give the loader shuffle=True, or how='split'")  # fmt: skip
+        unknown = [name for name in fields if name not in FIELDS]
+        if isinstance(fields, str) or unknown or not fields:
+            refuse("fields", fields, f"give some of {FIELDS}")
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            refuse(
+                "dataset", dataset, "give a data set with __getitem__ and __len__, built already"
+            )
+        self._dataset = dataset
+        self._length = length
+        self._key = key
+        self._pad = pad
+        self._seed = seed
+        self._epoch = 0
+        self._shuffles = shuffle_documents
+        self._fields = tuple(name for name in FIELDS if name in fields)
+        self._dtype = np.dtype(dtype)
+        self._separator = _separator(separator, self._dtype)
+        counted = lengths_of(lengths, len(dataset), lambda i: len(self._document(i)))
+        all_lengths = Lengths(counted, len(self._separator))
+        self._lengths = all_lengths
+        self._id_dtype = np.int32 if len(all_lengths) < 2**31 else np.int64
+        kind = SplitPacking if how == "split" else BestFitPacking
+        try:
+            self._packing: Packing = kind(all_lengths, length)
+        except ValueError as error:
+            raise ConfigError(f"lengths: {error}; give the number of tokens of each") from None
+
+    def __len__(self) -> int:
+        return self._packing.nb_sequences
+
+    def set_epoch(self, epoch: int) -> None:
+        """The order of the documents is that of `epoch`; the loader says it to every worker."""
+        self._epoch = epoch
+        if hasattr(self._dataset, "set_epoch"):
+            self._dataset.set_epoch(epoch)
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+        """A sequence; see the class.
+
+        Raises
+        ------
+        IndexError
+            There is no such sequence.
+        ValueError
+            A document has not the length that `lengths` says.
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(f"sequence {index} is not in [0, {len(self)})")
+        order = key64(_DOCUMENTS, self._seed, self._epoch) if self._shuffles else None
+        pieces = self._packing.pieces(index, order)
+        sizes = pieces.stops - pieces.starts
+        ends = np.cumsum(sizes)
+        filled = int(ends[-1])
+        found: dict[str, NDArray[Any]] = {}
+        if "tokens" in self._fields:
+            found["tokens"] = self._tokens(pieces, filled)
+        pad = self._length - filled
+        documents = pieces.documents
+        if pad:
+            sizes, ends = np.append(sizes, pad), np.append(ends, self._length)
+            documents = np.append(documents, _PADDING)
+        for name in self._fields[len(found) :]:
+            found[name] = self._described(name, documents, sizes, ends)
+        return found
+
+    def __repr__(self) -> str:
+        return f"<Packed: {len(self)} sequences of {self._length} tokens>"
+
+    def _described(
+        self, name: str, documents: NDArray[np.int64], sizes: NDArray[np.int64], ends: NDArray[Any]
+    ) -> NDArray[Any]:
+        if name == "cu_seqlens":
+            offsets = np.zeros(len(ends) + 1, np.int32)
+            offsets[1:] = ends
+            return Offsets.of(offsets)
+        if name == "document_ids":
+            return np.repeat(documents.astype(self._id_dtype), sizes)
+        places = np.arange(self._length, dtype=np.int32)
+        places -= np.repeat((ends - sizes).astype(np.int32), sizes)
+        return places
+
+    def _tokens(self, pieces: Any, filled: int) -> NDArray[Any]:
+        tokens = np.empty(self._length, self._dtype)
+        tokens[filled:] = self._pad
+        at = 0
+        separator = self._separator
+        for document, start, stop in zip(
+            pieces.documents.tolist(), pieces.starts.tolist(), pieces.stops.tolist(), strict=True
+        ):
+            read = self._document(document)
+            said = int(self._lengths.array[document])
+            if len(read) != said:
+                raise ValueError(
+                    f"document {document} has {len(read)} tokens, and `lengths` says {said}: give "
+                    "Packed the lengths of this data set"
+                )
+            if stop <= said:
+                tokens[at : at + stop - start] = read[start:stop]
+            elif start >= said:
+                tokens[at : at + stop - start] = separator[start - said : stop - said]
+            else:
+                tokens[at : at + said - start] = read[start:]
+                tokens[at + said - start : at + stop - start] = separator[: stop - said]
+            at += stop - start
+        return tokens
+
+    def _document(self, index: int) -> Any:
+        found = self._dataset[index]
+        return found if self._key is None else found[self._key]
+
+
+def _separator(given: int | Sequence[int] | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+    try:
+        tokens = np.array([] if given is None else given, np.int64).reshape(-1)
+        return tokens.astype(dtype)
+    except (TypeError, ValueError, OverflowError):
+        refuse("separator", given, "give a token, or several, as whole numbers; or None")

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, get_origin
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -24,6 +25,7 @@ from swift_loader.worker.script import StartMethod, chosen_method, how_to_import
 __all__ = [
     "MAX_SEED",
     "anything",
+    "check_budget",
     "check_codec",
     "check_platform",
     "check_samplers",
@@ -49,6 +51,7 @@ __all__ = [
     "start_method_of_script",
     "torch_generator",
     "whole",
+    "whole_numbers",
 ]
 
 MAX_SEED = 2**63 - 1
@@ -111,6 +114,14 @@ def epoch_number(name: str, value: Any) -> int:
     if epoch > MAX_EPOCH:
         refuse(name, value, f"give a whole number, at most {MAX_EPOCH}")
     return epoch
+
+
+def whole_numbers(name: str, value: Any) -> Any:
+    """An integer array of one dimension; a memory-mapped one stays one."""
+    array = np.asarray(value)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        refuse(name, value, "give one whole number a sample: an integer array of one dimension")
+    return array
 
 
 def flag(name: str, value: Any) -> bool:
@@ -291,6 +302,30 @@ def check_samplers(
             refuse("shuffle", shuffle, f"{option} says the order; leave shuffle out")
     if batch_sampler is not None and (sampler is not None or batch_size != 1):
         refuse("batch_sampler", batch_sampler, "it says sampler and batch_size; leave them out")
+
+
+def check_budget(values: Mapping[str, Any]) -> None:
+    """`batch_tokens` says what the others would say. Raises `ConfigError`."""
+    tokens, lengths = values["batch_tokens"], values["lengths"]
+    if tokens is None:
+        if lengths is not None:
+            refuse("lengths", "…", "they are for batch_tokens; give that too, or leave them out")
+        return
+    if lengths is None:
+        refuse("batch_tokens", tokens, "give lengths= too, the tokens of each sample")
+    others = {"batch_size": 1, "sampler": None, "batch_sampler": None, "tail": "balanced"}
+    for name, default in others.items():
+        if values[name] is None or values[name] != default:
+            if name in ("sampler", "batch_sampler") and values[name] is None:
+                continue
+            refuse(name, values[name], "batch_tokens says which samples make a batch, and deals "
+                   f"all of them; leave {name} out")  # fmt: skip
+    lengths = np.asarray(lengths)
+    if lengths.size and int(lengths.max()) > tokens:
+        refuse("batch_tokens", tokens, f"sample {lengths.argmax()} alone has {lengths.max()} "
+               "tokens: give more, or cut or leave out such samples")  # fmt: skip
+    if lengths.size and int(lengths.min()) < 0:
+        refuse("lengths", "…", f"sample {lengths.argmin()} has the length {lengths.min()}")
 
 
 def check_told_of_ranks(told: bool) -> None:

@@ -23,6 +23,7 @@ from swift_loader.loader.bar import bar_wanted
 from swift_loader.loader.checks import (
     Check,
     anything,
+    check_budget,
     check_codec,
     check_platform,
     check_samplers,
@@ -47,6 +48,7 @@ from swift_loader.loader.checks import (
     start_method_of_script,
     torch_generator,
     whole,
+    whole_numbers,
 )
 from swift_loader.loader.names import by_own_names
 from swift_loader.pipeline.elsewhere import RemoteWorkers, remote_workers_of
@@ -241,6 +243,22 @@ class Config:
         None, optional(iterable), ORDER,
         "like `sampler`, but it gives lists of indices, one for each batch",
     )
+    batch_tokens: int | None = option(
+        None, optional(whole(1)), ORDER,
+        "bounds batches by tokens and not by samples: samples of similar `lengths` come together, "
+        "as many as there is room for. In place of `batch_size`. All consumers make equally many "
+        "steps. `docs/packing.md` tells more",
+    )
+    lengths: Any = option(
+        None, optional(whole_numbers), ORDER,
+        "for `batch_tokens`, the tokens of each sample: an integer array, which may be "
+        "memory-mapped",
+    )
+    token_cost: Literal["padded", "sum"] = option(
+        "padded", one_of("padded", "sum"), ORDER,
+        'what a batch costs toward `batch_tokens`. `"padded"`: its longest sample times its number '
+        'of samples. `"sum"`: the tokens of all its samples',
+    )
     tail: Literal["balanced", "drop", "pad"] = option(
         "balanced", one_of("balanced", "drop", "pad"), ORDER,
         'what happens where the samples don\'t divide. `"balanced"`: every sample once, and equal '
@@ -396,6 +414,7 @@ class Config:
         check_samplers(
             values["sampler"], values["batch_sampler"], values["shuffle"], values["batch_size"]
         )
+        check_budget(values)
         values["by_sampler"] = values["sampler"] is not None or values["batch_sampler"] is not None
         if values["batch_size"] is None:
             if values["tail"] == "drop":

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 from swift_loader.errors import refuse
 from swift_loader.loader.options import Config
+from swift_loader.order.budgeted import BudgetedOrder
 from swift_loader.order.order import Order
 from swift_loader.order.planned import PlannedOrder
 from swift_loader.order.sampled import SampledOrder
 from swift_loader.order.sampling import Sampling
 from swift_loader.order.stream import StreamOrder
+from swift_loader.order.told import inner_of
 from swift_loader.plan import Plan
+from swift_loader.plan.budget import BudgetTable
 from swift_loader.ranks.equal_steps import check_equal_steps
 from swift_loader.worker.recipe import length_of_stream
 from swift_loader.worker.split import kind_that_splits, names_of_ranks
@@ -41,6 +45,8 @@ def order_of(
     if sampling is not None:
         # Good for any batch number, and asked for seeds only.
         return SampledOrder(sampling, Plan(2**62, 1, consumers, False, 0, seed), consumer)
+    if config.batch_tokens is not None:
+        return _budgeted(config, nb_samples, seed, consumer)
     plan = Plan(
         nb_samples,
         config.batch_size,
@@ -66,11 +72,31 @@ def order_of(
     return PlannedOrder(plan, consumer)
 
 
+def _budgeted(config: Config, nb_samples: int, seed: int, consumer: int) -> BudgetedOrder:
+    assert config.batch_tokens is not None
+    if len(config.lengths) != nb_samples:
+        refuse("lengths", f"{len(config.lengths)} numbers", f"the data set has {nb_samples} "
+               "samples: give the length of each")  # fmt: skip
+    table = BudgetTable(config.lengths, config.batch_tokens, config.token_cost)
+    order = BudgetedOrder.of(table, config.nb_consumer, consumer, config.shuffle, seed)
+    steps = [len(replace(order, consumer=each).part(0)) for each in (0, config.nb_consumer - 1)]
+    if steps[0] != steps[1]:
+        warnings.warn(
+            f"batch_tokens: consumers make {steps[1]} to {steps[0]} steps, as batches of one "
+            "sample can't be split: a training that averages gradients in each step would hang. "
+            "Give more batch_tokens, or samples that divide evenly",
+            stacklevel=5,
+        )
+    return order
+
+
 def facts_of(order: Order, config: Config) -> dict[str, Any]:
     """What all consumers must agree on."""
     plan, *_ = order.plans().values()
+    inner = inner_of(order)
     return {
         **plan.fingerprint(),
+        **(inner.facts if isinstance(inner, BudgetedOrder) else {}),
         "sampler": isinstance(order, SampledOrder),
         "equal_steps": config.equal_steps,
     }
@@ -94,6 +120,8 @@ def _check_stream(config: Config) -> None:
         refuse("shuffle", True, "a stream can't be shuffled here; shuffle in the dataset")
     if config.sampler is not None or config.batch_sampler is not None:
         refuse("sampler", "…", "a stream has no indices; leave it out")
+    if config.batch_tokens is not None:
+        refuse("batch_tokens", config.batch_tokens, "a stream has no lengths; batch in the dataset")
     if config.sources or config.auto_workers:
         refuse(
             "worker_per_consumer",

@@ -127,6 +127,9 @@ class Options(TypedDict, total=False):
     equal_steps: bool
     prefetch_epochs: int
     stream_split: Literal["auto", "workers", "ranks"]
+    batch_tokens: int | None
+    lengths: Any
+    token_cost: Literal["padded", "sum"]
     start_method: Literal["auto", "main", "fresh", "fork"]
     # Torch's names, with torch's meaning.
     num_workers: int | None

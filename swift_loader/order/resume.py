@@ -19,7 +19,7 @@ from swift_loader.order.state import Saved, State, differing, read
 from swift_loader.plan import Plan, Span
 from swift_loader.plan.partition import complement, joined
 
-__all__ = ["Resume", "resume"]
+__all__ = ["Resume", "as_if", "complete", "resume", "untouched"]
 
 _AFRESH = "build the loader as it was, or start afresh without the state"
 
@@ -69,12 +69,12 @@ def resume(state: State, plan: Plan, consumer: int) -> Resume:
     saved = read(state, "plan")
     one = saved[0] if isinstance(state, Mapping) else None
     if one is not None:
-        everyone = [_as_if(one, number) for number in range(one.plan.nb_consumer)]
+        everyone = [as_if(one, number) for number in range(one.plan.nb_consumer)]
     else:
-        everyone = _complete(saved)
-    begun = min(everyone, key=lambda each: (each.epoch, _untouched(each)))
+        everyone = complete(saved)
+    begun = min(everyone, key=lambda each: (each.epoch, untouched(each)))
     _check_same_run(begun.plan, plan)
-    if all(_untouched(each) and each.epoch == begun.epoch for each in everyone):
+    if all(untouched(each) and each.epoch == begun.epoch for each in everyone):
         return Resume(begun.epoch, plan, 0)
     same_deal = _deal(begun.plan) == _deal(plan)
     stands_for_others = one is not None and not (same_deal and one.consumer == consumer)
@@ -97,7 +97,7 @@ def resume(state: State, plan: Plan, consumer: int) -> Resume:
     return Resume(begun.epoch, rest, 0) if rest.nb_batches(0) else nothing
 
 
-def _untouched(saved: Saved) -> bool:
+def untouched(saved: Saved) -> bool:
     """Nothing of the epoch was delivered to this consumer, in this run or one before."""
     return saved.delivered == 0 and not saved.ahead and saved.plan.spans is None
 
@@ -106,7 +106,7 @@ def _ended(saved: Saved) -> bool:
     return saved.delivered == saved.plan.nb_batches(saved.consumer)
 
 
-def _as_if(saved: Saved, consumer: int) -> Saved:
+def as_if(saved: Saved, consumer: int) -> Saved:
     """The state of another consumer that made equally many steps, or all that it has."""
     delivered = min(saved.delivered, saved.plan.nb_batches(consumer))
     return replace(saved, consumer=consumer, delivered=delivered)
@@ -126,7 +126,7 @@ def _check_same_run(old: Plan, new: Plan) -> None:
         raise StateError(f"the state is of another run: {differences}; {_AFRESH}")
 
 
-def _complete(states: list[Saved]) -> list[Saved]:
+def complete(states: list[Saved]) -> list[Saved]:
     """The states of all consumers of one run, ordered by consumer; StateError if they are not that.
 
     All are in the same epoch, or have just ended it.
@@ -136,9 +136,9 @@ def _complete(states: list[Saved]) -> list[Saved]:
     if len(by_consumer) < len(states):
         numbers = sorted(each.consumer for each in states)
         raise StateError(f"the list holds a consumer twice: {numbers}; give each state once")
-    begun = min(states, key=lambda each: (each.epoch, _untouched(each)))
+    begun = min(states, key=lambda each: (each.epoch, untouched(each)))
     for each in states:
-        ended = _untouched(each) and each.epoch == begun.epoch + 1
+        ended = untouched(each) and each.epoch == begun.epoch + 1
         if each.epoch != begun.epoch and not ended:
             raise StateError(
                 f"consumer {begun.consumer} is in epoch {begun.epoch}, consumer {each.consumer} in"

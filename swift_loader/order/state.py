@@ -28,13 +28,14 @@ from swift_loader.plan import FIELDS, JSON, Plan
 __all__ = ["Kind", "Saved", "State", "integer", "own", "read", "refuse_state", "saved_seed"]
 
 State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-Kind = Literal["plan", "sampler", "stream"]
+Kind = Literal["plan", "sampler", "stream", "budget"]
 
 _VERSION = 2
 _KINDS = {
     "plan": "a loader with an order of its own",
     "sampler": "a loader with a sampler of yours",
     "stream": "a loader of a stream",
+    "budget": "a loader with batch_tokens",
 }
 _COMMON = ("version", "order", "plan", "epoch", "consumer", "delivered", "ahead")
 _GENUINE = "give what state_dict() returned"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from swift_loader.loader.loader import SwiftLoader
     from swift_loader.sources.packed import Packed
+    from swift_loader.sources.shards import Shards
 
 __all__ = [
     "SKIP",
@@ -38,6 +39,7 @@ __all__ = [
     "LoaderError",
     "Packed",
     "PlanMismatchError",
+    "Shards",
     "SharedList",
     "ShippingError",
     "StateError",
@@ -55,6 +57,7 @@ _MODULES = {
     "Packed": "swift_loader.sources.packed",
     "SKIP": "swift_loader.batch.fetch",
     "ArrayDataset": "swift_loader.containers.array_dataset",
+    "Shards": "swift_loader.sources.shards",
     "SharedList": "swift_loader.containers.shared_list",
     "SwiftLoader": "swift_loader.loader.loader",
     "Windows": "swift_loader.containers.array_dataset",

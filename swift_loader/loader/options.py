@@ -52,6 +52,7 @@ from swift_loader.loader.checks import (
 )
 from swift_loader.loader.names import by_own_names
 from swift_loader.pipeline.elsewhere import RemoteWorkers, remote_workers_of
+from swift_loader.sources.shards import ShardList, shard_list_of
 from swift_loader.telemetry.log import LogConfig, log_config
 from swift_loader.telemetry.sinks.addresses import sinks_of
 from swift_loader.telemetry.sinks.sink import SinkSpec
@@ -396,6 +397,8 @@ class Config:
     # ---- what follows from these
     sources: tuple[RemoteWorkers, ...] = ()  # of workers elsewhere
     by_sampler: bool = False  # the order is the user's
+    shards: ShardList | None = None  # of a stream that tells them
+    by_shards: bool = False
     auto_collation: bool = True  # as torch calls it: samples are collated to batches
     in_process: bool = False  # there are no workers
     auto_workers: bool = False
@@ -430,6 +433,8 @@ class Config:
                 refuse("dataset_kwargs", kwargs, "the data set is built already; leave them out")
             values["dataset_kwargs"] = {"dataset": values["dataset_class"]}
             values["dataset_class"] = given_dataset
+        values["shards"] = shard_list_of(values["dataset_class"], values["dataset_kwargs"])
+        values["by_shards"] = values["shards"] is not None
         if not values["by_sampler"]:
             check_told_of_ranks("nb_consumer" in named)
         sources = remote_workers_of(values["remote_workers"], values["remote_key"])

@@ -13,11 +13,14 @@ from swift_loader.order.order import Order
 from swift_loader.order.planned import PlannedOrder
 from swift_loader.order.sampled import SampledOrder
 from swift_loader.order.sampling import Sampling
+from swift_loader.order.sharded import ShardedOrder
 from swift_loader.order.stream import StreamOrder
 from swift_loader.order.told import inner_of
 from swift_loader.plan import Plan
 from swift_loader.plan.budget import BudgetTable
+from swift_loader.plan.shards import ShardDeal
 from swift_loader.ranks.equal_steps import check_equal_steps
+from swift_loader.sources.shards import ShardList
 from swift_loader.worker.recipe import length_of_stream
 from swift_loader.worker.split import kind_that_splits, names_of_ranks
 
@@ -40,6 +43,8 @@ def order_of(
         check_equal_steps(nb_samples)
     if nb_samples is None:
         _check_stream(config)
+        if config.shards is not None:
+            return _sharded(config, config.shards, seed, consumer)
         seeds = Plan(2**62, config.batch_size, consumers, False, 0, seed, config.tail)
         return StreamOrder(seeds, consumer, max(1, config.worker_per_consumer))
     if sampling is not None:
@@ -72,6 +77,18 @@ def order_of(
     return PlannedOrder(plan, consumer)
 
 
+def _sharded(config: Config, shards: ShardList, seed: int, consumer: int) -> ShardedOrder:
+    workers = max(1, config.worker_per_consumer)
+    if shards.count < config.nb_consumer * workers:
+        warnings.warn(
+            f"there are {shards.count} shards for {config.nb_consumer} consumers with {workers} "
+            "workers each, so some have none to read: give more shards, or fewer workers",
+            stacklevel=5,
+        )
+    deal = ShardDeal(shards.count, config.nb_consumer, workers, config.shuffle, seed, shards.buffer)
+    return ShardedOrder.of(deal, shards.digest, consumer, config.batch_size, config.tail)
+
+
 def _budgeted(config: Config, nb_samples: int, seed: int, consumer: int) -> BudgetedOrder:
     assert config.batch_tokens is not None
     if len(config.lengths) != nb_samples:
@@ -96,7 +113,7 @@ def facts_of(order: Order, config: Config) -> dict[str, Any]:
     inner = inner_of(order)
     return {
         **plan.fingerprint(),
-        **(inner.facts if isinstance(inner, BudgetedOrder) else {}),
+        **(inner.facts if isinstance(inner, (BudgetedOrder, ShardedOrder)) else {}),
         "sampler": isinstance(order, SampledOrder),
         "equal_steps": config.equal_steps,
     }
@@ -116,8 +133,12 @@ def size_of_stream(stream: Any, config: Config) -> int:
 
 def _check_stream(config: Config) -> None:
     """A stream has no positions: refuse what needs them. Raises `ConfigError`."""
-    if config.shuffle:
-        refuse("shuffle", True, "a stream can't be shuffled here; shuffle in the dataset")
+    if config.shuffle and config.shards is None:
+        refuse(
+            "shuffle",
+            True,
+            "a stream can't be shuffled here, unless it is Shards; shuffle in the dataset",
+        )
     if config.sampler is not None or config.batch_sampler is not None:
         refuse("sampler", "…", "a stream has no indices; leave it out")
     if config.batch_tokens is not None:

@@ -29,6 +29,7 @@ _PLAN, _RESUMED_PLAN = 0, 1
 _UNBOUND = 2**62  # positions of a plan that is asked for seeds alone
 _REST = 26  # purpose of a key
 _FIELD = "budget"
+_SEEDS = Plan(_UNBOUND, 1, 1, False, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,9 @@ class BudgetedOrder:
             [as_if(saved[0], number) for number in range(nb_consumer)] if alone else complete(saved)
         )
         begun = min(everyone, key=lambda each: (each.epoch, untouched(each)))
-        self._check_same(begun)
+        for each in everyone:
+            self._check_same(each)
+            self._check_steps(each)
         if all(untouched(each) and each.epoch == begun.epoch for each in everyone):
             return replace(self, rest=None), begun.epoch
         deal = self._read_deal(begun)
@@ -133,7 +136,7 @@ class BudgetedOrder:
         taken = [
             (each.consumer, deal.nb_steps(each.consumer), ())
             if each.epoch > begun.epoch
-            else (each.consumer, min(each.delivered, deal.nb_steps(each.consumer)), each.ahead)
+            else (each.consumer, each.delivered, each.ahead)
             for each in everyone
         ]
         left = deal.without(taken).among(self.seeds.nb_consumer)
@@ -185,10 +188,12 @@ class BudgetedOrder:
     def _check_same(self, begun: Saved) -> None:
         said = begun.more[_FIELD]
         names = {*self._facts, "spans", "parts"}
-        if not isinstance(said, Mapping) or said.keys() != names:
+        if not isinstance(said, Mapping) or set(said) != names:
             raise refuse_state(_FIELD, said, f"does not have the fields {sorted(names)}")
         facts = {**self._facts, "seed": self.seeds.seed}
         was = {**said, "seed": begun.plan.seed}
+        if replace(begun.plan, spans=None, nb_consumer=1, seed=0) != _SEEDS:
+            raise refuse_state("plan", begun.plan, "is none of a loader with batch_tokens")
         differences = ", ".join(
             f"{name} was {was[name]!r:.50}, is now {value!r}"
             for name, value in facts.items()
@@ -199,6 +204,17 @@ class BudgetedOrder:
                 f"the state is of another run of batch_tokens: {differences}; build the loader as "
                 "it was, or start afresh without the state"
             )
+
+    def _check_steps(self, one: Saved) -> None:
+        """Raises `StateError` where more was delivered than there was."""
+        deal = self._read_deal(one)
+        if one.plan.spans is None:
+            whole = self._whole(one.epoch)
+            if (deal.spans, deal.parts) != (whole.spans, whole.parts):
+                raise refuse_state("spans", one.more[_FIELD], "are not all batches of the epoch")
+        most = deal.nb_steps(one.consumer)
+        if one.delivered > most or any(k >= most for k in one.ahead):
+            raise refuse_state("delivered", one.delivered, f"is more than {most} steps")
 
     def _read_deal(self, begun: Saved) -> Deal:
         said: Any = begun.more[_FIELD]

@@ -28,7 +28,7 @@ from swift_loader.plan import FIELDS, JSON, Plan
 __all__ = ["Kind", "Saved", "State", "integer", "own", "read", "refuse_state", "saved_seed"]
 
 State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-Kind = Literal["plan", "sampler", "stream", "budget"]
+Kind = Literal["plan", "sampler", "stream", "budget", "shards"]
 
 _VERSION = 2
 _KINDS = {
@@ -36,6 +36,7 @@ _KINDS = {
     "sampler": "a loader with a sampler of yours",
     "stream": "a loader of a stream",
     "budget": "a loader with batch_tokens",
+    "shards": "a loader of a stream that tells its shards",
 }
 _COMMON = ("version", "order", "plan", "epoch", "consumer", "delivered", "ahead")
 _GENUINE = "give what state_dict() returned"

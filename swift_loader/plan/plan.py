@@ -55,6 +55,8 @@ class Plan:
     calls:
         What the data set is told before a batch of this plan is made, each as text; see
         `swift_loader.order.told`. Nothing of the order depends on it.
+    shards:
+        What is left of a stream's shards, as text; see `swift_loader.order.sharded`. Empty: all.
 
     Raises
     ------
@@ -72,6 +74,7 @@ class Plan:
     tail: Tail = "balanced"
     spans: tuple[Span, ...] | None = None
     calls: tuple[str, ...] = ()
+    shards: str = ""
 
     def __post_init__(self) -> None:
         def check(name: str, low: int, high: int | None, fix: str) -> None:
@@ -157,7 +160,7 @@ class Plan:
         return key64(_consumer_key(self.seed, epoch, consumer, self._spans_key), k)
 
     def fingerprint(self) -> dict[str, JSON]:
-        """Every field but `calls`, for JSON: with the same fields a `Plan` has the same order."""
+        """Each of `FIELDS`, for JSON: with the same fields, and shards, the order is the same."""
         plain: dict[str, JSON] = {name: getattr(self, name) for name in FIELDS}
         if self.spans is not None:
             plain["spans"] = [[start, stop] for start, stop in self.spans]
@@ -186,7 +189,7 @@ class Plan:
 
 
 #: Those that decide about the order.
-FIELDS = tuple(field.name for field in fields(Plan) if field.name != "calls")
+FIELDS = tuple(field.name for field in fields(Plan) if field.name not in ("calls", "shards"))
 
 
 @lru_cache(maxsize=64)

@@ -34,6 +34,7 @@ class Recipe:
     threads_per_worker: int
     auto_collation: bool = True  # False: a batch is a single sample
     transform: Callable[[Any], Any] | None = None
+    by_shards: bool = False  # the dataset is `Shards`, and the plan says who reads which
     by_sampler: bool = False  # the keys are the user's: the dataset need not tell its length
 
 

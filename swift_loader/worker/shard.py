@@ -18,6 +18,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from swift_loader.batch.plain import from_plain, to_plain
 from swift_loader.errors import StateError
+from swift_loader.plan import Plan
 from swift_loader.worker.split import Split
 
 __all__ = ["BeginAgain", "Shard", "StreamInfo"]
@@ -71,6 +72,8 @@ class Shard(Iterator[Any]):
     `build` makes the stream anew, as at the worker's birth. `announces`: worker info is given.
     """
 
+    tells_always = False  # a state may cost much
+
     def __init__(
         self, dataset: Any, split: Split, build: Callable[[], Any], announces: bool = True
     ) -> None:
@@ -87,12 +90,12 @@ class Shard(Iterator[Any]):
         self.position = 0  # items that the stream has given, of this and of other workers
         self.ended = False
 
-    def begin(self, epoch: int, seed: int, saved: dict[str, Any] | None) -> None:
+    def begin(self, epoch: int, plan: Plan, saved: dict[str, Any] | None) -> None:
         """Go to the beginning of an epoch, or to where a saved state stands.
 
         Raises `StateError` where the stream refuses its state, and what `iter` raises.
         """
-        self._epoch, self._seed = epoch, seed
+        self._epoch, self._seed = epoch, plan.batch_seed(epoch, 0, 0)
         own = self._iterator is self._dataset
         if self._left_early and (own or _keeps_state(self._dataset)):
             self._dataset = self._build()  # it would go on in the middle

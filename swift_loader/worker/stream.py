@@ -25,6 +25,7 @@ from swift_loader.batch.seeding import seed_generators
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import Made, Make
 from swift_loader.transport.written_slots import WrittenSlots
+from swift_loader.worker.lane import Lane
 from swift_loader.worker.maker import EndOfShard, Job, MakeError, make_batch
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
@@ -46,7 +47,7 @@ class StreamMaker:
     def __init__(
         self,
         recipe: Recipe,
-        shard: Shard,
+        shard: Shard | Lane,
         place: Place,
         index: int,
         progress: Progress,
@@ -120,7 +121,7 @@ class StreamMaker:
         self._next_batch = state["batch"] if state else 0
         self._epoch = epoch
         try:
-            self._shard.begin(epoch, plan.batch_seed(epoch, 0, 0), state)
+            self._shard.begin(epoch, plan, state)
         except BaseException:
             self._shard.ended = True  # after this error nothing comes of the shard in this epoch
             raise
@@ -172,6 +173,8 @@ class StreamMaker:
 
     def _state(self, busy_s: float) -> bytes:
         """Where the shard stands after this batch, if it can tell and a state is due."""
+        if self._shard.tells_always:
+            return self._shard.state(self._next_batch)
         self._earned_s += _STATES_SHARE * busy_s
         if self._earned_s < self._state_s and self._state_s > _CHEAP_S:
             return b""

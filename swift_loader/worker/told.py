@@ -9,6 +9,7 @@ started.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from swift_loader.transport.messages import Made, Make
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.birth import Birth
 from swift_loader.worker.faults import report
+from swift_loader.worker.lane import Lane
 from swift_loader.worker.maker import Job, MakeError, Maker
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
@@ -57,7 +59,11 @@ def maker_of(birth: Birth, place: Place, index: int, progress: Progress) -> Tell
     log = birth.log.logger.info if birth.log is not None else None
 
     def make_maker(dataset: Any, build: Callable[[], Any]) -> AnyMaker:
-        shard = Shard(dataset, birth.split, build)
+        shard: Shard | Lane
+        if recipe.by_shards:
+            shard = _lane_of(dataset, place, index, log)
+        else:
+            shard = Shard(dataset, birth.split, build)
         return StreamMaker(recipe, shard, place, index, progress, log)
 
     # A stream is told its epoch where it begins one.
@@ -80,6 +86,9 @@ def made_by(
     def make_maker(dataset: Any, build: Callable[[], Any]) -> AnyMaker:
         if nb_samples is not None:
             return Maker(recipe, dataset, nb_samples, progress)
+        if recipe.by_shards:
+            lane = _lane_of(dataset, place, index, None)
+            return StreamMaker(recipe, lane, place, index, progress)
         split = Split(place, index)
         split.look_at(dataset, recipe.dataset_kwargs)
         shard = Shard(dataset, split, build, announces=False)
@@ -87,6 +96,11 @@ def made_by(
 
     tells_epochs = nb_samples is not None
     return TellingMaker(recipe, dataset, make_maker, build, tells_epochs=tells_epochs)
+
+
+def _lane_of(dataset: Any, place: Place, index: int, log: Callable[[str], object] | None) -> Lane:
+    split = Split(replace(place, stream_split="ranks"), index)
+    return Lane(dataset, split, place, index, log)
 
 
 class TellingMaker:

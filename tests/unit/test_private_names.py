@@ -73,7 +73,8 @@ PRIVATE = {
     },
     "_slotnames": {"batch/reduce.py": "attributes in slots of a subclass of tensor"},
     "_distributed": {
-        "worker/split.py": "Hugging Face: a stream that splits itself by rank is known"
+        "sources/readers/hugging_face.py": "a stream that splits itself by rank is refused",
+        "worker/split.py": "Hugging Face: a stream that splits itself by rank is known",
     },
     "_mmap": {"batch/memmaps.py": "numpy: memory maps travel as the name of their file"},
     "_args_from_interpreter_flags": {"worker/boot.py": "workers get the flags of python -X, -W"},

@@ -7,6 +7,7 @@ import json
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,14 +15,18 @@ from hypothesis import strategies as st
 from torch.utils.data import RandomSampler
 
 from swift_loader.errors import StateError
+from swift_loader.order.budgeted import BudgetedOrder
 from swift_loader.order.order import Order
 from swift_loader.order.part import Taken
 from swift_loader.order.planned import PlannedOrder
 from swift_loader.order.sampled import SampledOrder
 from swift_loader.order.sampling import Sampling
+from swift_loader.order.sharded import ShardedOrder
 from swift_loader.order.state import saved_seed
 from swift_loader.order.stream import StreamOrder
 from swift_loader.plan import Plan
+from swift_loader.plan.budget import BudgetTable
+from swift_loader.plan.shards import ShardDeal
 
 RANDOM = RandomSampler(range(50), generator=torch.Generator())
 SEEDS = Plan(2**62, 4, 2, False, 0, 7)
@@ -29,6 +34,8 @@ ORDERS: dict[str, Order] = {
     "plan": PlannedOrder(Plan(100, 4, 2, True, 20, 7), 1),
     "sampler": SampledOrder(Sampling(RANDOM, None, 4, False), SEEDS, 1),
     "stream": StreamOrder(SEEDS, 1, 3),
+    "budget": BudgetedOrder.of(BudgetTable(np.arange(1, 60), 64, "padded"), 2, 1, True, 7),
+    "shards": ShardedOrder.of(ShardDeal(20, 2, 3, True, 7, 8), "abc", 1, 4, "balanced"),
 }
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
@@ -101,7 +108,7 @@ def test_mutated_states_are_refused_or_are_what_a_run_writes(
     again = taken(resumed, epoch, [])
     resumed.resumed(again)
     if not isinstance(changed, list) and changed["plan"] == state["plan"]:
-        if kind == "plan":  # where all made equal steps, one stands for the others
+        if kind in ("plan", "budget"):  # where all made equal steps, one stands for the others
             again["consumer"] = changed["consumer"]
         assert again == changed
 

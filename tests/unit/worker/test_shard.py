@@ -20,6 +20,8 @@ from swift_loader.worker.place import Place
 from swift_loader.worker.shard import Shard
 from swift_loader.worker.split import Split
 
+PLAN = Plan(2**62, 1, 1, False, 0, 7)
+
 N = 7
 
 
@@ -125,7 +127,7 @@ def shard_of(make: Callable[[], Any]) -> Shard:
 
 
 def epoch_of(shard: Shard, epoch: int, saved: bytes = b"") -> list[Any]:
-    shard.begin(epoch, 5, json.loads(saved) if saved else None)
+    shard.begin(epoch, PLAN, json.loads(saved) if saved else None)
     return list(shard)
 
 
@@ -142,7 +144,7 @@ def test_stream_is_begun_once_an_epoch(make: Any) -> None:
 def test_epoch_after_one_that_was_left_is_whole(make: Any) -> None:
     shard = shard_of(make)
     for epoch in range(3):
-        shard.begin(epoch, 5, None)
+        shard.begin(epoch, PLAN, None)
         next(shard)
         next(shard)
     assert len(epoch_of(shard, 3)) == N
@@ -158,7 +160,7 @@ def test_epoch_after_one_that_was_left_is_whole(make: Any) -> None:
 def test_loaded_state_goes_on_with_the_rest_and_the_next_epoch(make: Any, taken: int) -> None:
     shard = shard_of(make)
     epoch_of(shard, 0)
-    shard.begin(1, 5, None)
+    shard.begin(1, PLAN, None)
     first = [next(shard) for _ in range(taken)]
     state = shard.state(taken)
     rest, following = list(shard), epoch_of(shard, 2)
@@ -180,7 +182,7 @@ def test_state_of_the_end_keeps_what_the_stream_counts(make: Any) -> None:
     assert len(following) == N
     # A resumed shard that was not read on tells the same.
     third = shard_of(make)
-    third.begin(2, 5, json.loads(state))
+    third.begin(2, PLAN, json.loads(state))
     assert json.loads(third.state(0)) == {**json.loads(state), "over": False}
 
 
@@ -191,7 +193,7 @@ class Odd(Resets):
 
 def test_state_that_is_no_data_is_an_error_only_where_it_is_asked_for() -> None:
     shard = shard_of(Odd)
-    shard.begin(0, 5, None)
+    shard.begin(0, PLAN, None)
     next(shard)
     order = StreamOrder(Plan(2**62, 1, 1, False, 0, 0, "balanced"), 0, 1)
     taken = Taken(order.part(0))
@@ -207,7 +209,7 @@ class Refuses(Resets):
 
 def test_state_that_the_stream_refuses_is_a_state_error() -> None:
     shard = shard_of(Refuses)
-    shard.begin(0, 5, None)
+    shard.begin(0, PLAN, None)
     next(shard)
     with pytest.raises(StateError, match=r"Refuses\.load_state_dict refused.*KeyError: 'cursor'"):
         epoch_of(shard_of(Refuses), 0, shard.state(1))
@@ -215,7 +217,7 @@ def test_state_that_the_stream_refuses_is_a_state_error() -> None:
 
 def test_mutated_states_of_streams_are_refused_by_name() -> None:
     shard = shard_of(Resets)
-    shard.begin(0, 5, None)
+    shard.begin(0, PLAN, None)
     next(shard)
     order = StreamOrder(Plan(2**62, 1, 1, False, 0, 0, "balanced"), 0, 1)
     taken = Taken(order.part(0))

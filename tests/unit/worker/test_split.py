@@ -17,11 +17,14 @@ from torch.utils.data import ChainDataset, IterableDataset, get_worker_info
 from torch.utils.data._utils import worker as torch_worker
 
 from swift_loader import ConfigError, StateError
+from swift_loader.plan import Plan
 from swift_loader.worker.place import Place
 from swift_loader.worker.rank_watch import tell_group
 from swift_loader.worker.shard import BeginAgain, Shard, StreamInfo
 from swift_loader.worker.split import Split
 from tests.process import test_stream_ranks as streams
+
+PLAN = Plan(2**62, 1, 1, False, 0, 7)
 
 WORKERS = 2
 N = streams.N
@@ -63,7 +66,7 @@ class Worker:
 
     def items(self, epoch: int = 0) -> list[int]:
         try:
-            self.shard.begin(epoch, 7 + epoch, None)
+            self.shard.begin(epoch, PLAN, None)
             return [number(item) for item in self.shard]
         except BeginAgain:
             return self.items(epoch)

@@ -441,6 +441,9 @@ class Config:
         if sources and values["start_method"] == "fork":
             refuse("start_method", "fork", "remote_workers are not forked from this process: give "
                    "'main' or 'fresh'")  # fmt: skip
+        if sources and values["by_shards"]:
+            refuse("remote_workers", values["remote_workers"], "the shards of a stream belong to "
+                   "local workers: leave them out")  # fmt: skip
         values["sources"] = tuple(sources)
         nb_remote = sum(source.nb_links for source in sources)
         workers = values["worker_per_consumer"]

@@ -16,6 +16,7 @@ __all__ = [
     "DroppedError",
     "EqualStepsError",
     "LoaderError",
+    "NoRoomError",
     "PlanMismatchError",
     "ProducerEndedError",
     "ProducerGoneError",
@@ -44,6 +45,10 @@ class ConfigError(LoaderError, ValueError, TypeError):
 
 class ClosedError(LoaderError, RuntimeError):
     """A call came in the wrong order: `start` twice, or anything after `close`."""
+
+
+class NoRoomError(LoaderError, OSError):
+    """This process may have no more descriptors, processes or memory. Says how many it needs."""
 
 
 class PlanMismatchError(LoaderError, RuntimeError):

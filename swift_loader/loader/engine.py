@@ -15,10 +15,12 @@ from swift_loader.batch.seeding import generators_untouched
 from swift_loader.batch.shipping import pack, unpack
 from swift_loader.errors import ClosedError
 from swift_loader.loader.in_process import InProcess
+from swift_loader.loader.open_files import Need, check_open_files
 from swift_loader.loader.options import Config
 from swift_loader.loader.target import Target
 from swift_loader.loader.trial import try_one_batch
 from swift_loader.pipeline.elsewhere import launchers_of
+from swift_loader.pipeline.lacking import told
 from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.pipeline.shell import Pipeline, PipelineOptions, Threads
@@ -60,6 +62,7 @@ class Engine:
         if config.in_process:
             self._own = recipe
         else:
+            self._check_open_files(Target(decoder=config.batch_decoder))
             self._ship(recipe)
         self._pid = os.getpid()
         self._closed = False
@@ -72,7 +75,8 @@ class Engine:
         self._log: LogHandle | None = None
         # One that is forked holds what is here when the loader is started.
         early = config.worker_per_consumer and config.start_method != "fork"
-        self._zygote = Zygote.acquire(config.start_method) if early else None
+        with told():
+            self._zygote = Zygote.acquire(config.start_method) if early else None
 
     def _ship(self, recipe: Recipe) -> None:
         config = self._config
@@ -121,7 +125,8 @@ class Engine:
 
     def _try(self, batch_size: int) -> int | None:
         config = self._config
-        zygote = Zygote.acquire(config.start_method)
+        with told():
+            zygote = Zygote.acquire(config.start_method)
         try:
             return try_one_batch(
                 zygote,
@@ -151,11 +156,15 @@ class Engine:
     def start(self, consumer: int, seed: int, target: Target) -> int | None:
         """Start the workers and wait for the first; returns the dataset's length.
 
-        Raises what the dataset's constructor raised in a worker, or `LoaderError`.
+        Raises what the dataset's constructor raised in a worker, or `LoaderError`, among them
+        `NoRoomError` where this process may not open enough files.
         """
         config = self._config
+        if self._own is None:
+            self._check_open_files(target, held=2 if self._zygote is not None else 1)
         if self._zygote is None and config.worker_per_consumer:
-            self._zygote = Zygote.acquire(config.start_method)
+            with told():
+                self._zygote = Zygote.acquire(config.start_method)
         log = self._log = open_log(config.logger, consumer_role(consumer))
         self.meter = Meter(consumer, available_cpus())
         place = Place(
@@ -247,6 +256,13 @@ class Engine:
         if config.metrics:
             source = Source(name, lambda: loader_readings(meter.snapshot()), meter.consumer)
             self._sinks = open_sinks(config.metrics, source, self._log.logger)
+
+    def _check_open_files(self, target: Target, held: int = 0) -> None:
+        """Raises `NoRoomError`."""
+        workers, endpoints = self._config.worker_per_consumer, len(self._config.sources)
+        every = self._threads(target) == "per worker"
+        readers = max(1, workers + endpoints) if every else 1
+        check_open_files(Need(workers, readers, endpoints), held)
 
     def _threads(self, target: Target) -> Threads:
         if target.decoder is None and not target.staged:

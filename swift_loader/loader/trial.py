@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swift_loader.batch.codec import decode
-from swift_loader.errors import WorkerDiedError, WorkerTimeoutError
+from swift_loader.errors import NoRoomError, WorkerDiedError, WorkerTimeoutError
 from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Event, Gone, MadeBatch, NoMore, NotMade, Refused, Up
 from swift_loader.pipeline.local import LocalLink
@@ -98,6 +98,8 @@ def _raise_what_it_says(event: Event) -> None:
             raise revive(fault, _WHERE)
         case NotMade(fault=fault) if fault is not None:
             raise revive(fault, _WHERE)
+        case Gone(story=story, replace="later"):
+            raise NoRoomError(f"{_WHERE}: {story}")
         case Gone(story=story):
             raise WorkerDiedError(f"{_WHERE}: {story}")
         case _:

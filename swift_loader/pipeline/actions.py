@@ -54,9 +54,10 @@ class Teach:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start the worker."""
+    """Start the worker, but not before `at_s`."""
 
     worker: int
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from swift_loader.pipeline.actions import (
 from swift_loader.pipeline.delivery import NOTHING, Delivery
 from swift_loader.pipeline.dispatch import Dispatch
 from swift_loader.pipeline.item import Item
+from swift_loader.pipeline.lacking import Lacking
 from swift_loader.pipeline.link import (
     Crashed,
     Event,
@@ -107,6 +108,7 @@ class Books:
         self._numbers: Numbers | None = None
         self._plans: dict[int, Plan] = {}
         self._early: Counter[int] = Counter()  # ready ones that a reader has decoded, by worker
+        self._lacking = Lacking()
         self._over = False
         #: how a stream stands at the end of its shards, by epoch and worker
         self.shard_ends: dict[int, dict[int, bytes]] = {}
@@ -126,6 +128,14 @@ class Books:
     def _launch(self, worker: int, now_s: float) -> Launch:
         self.roster.starts(worker, now_s)
         return Launch(worker)
+
+    def not_launched(self, worker: int, why: str, now_s: float) -> list[Action]:
+        """There was no room to start it: later, unless it was tried for long enough."""
+        actions: list[Action] = []
+        if not self._over:
+            self.roster.starts(worker, now_s)
+            self._halt(self._lacking.launch(worker, why, now_s, actions), actions)
+        return actions
 
     # ---- what workers say
 
@@ -150,6 +160,7 @@ class Books:
         times = made.times
         busy_s = times.fetch_s + times.collate_s + times.encode_s
         number = self._dispatch.answered(worker, made.ticket, busy_s, made.parcel.nbytes)
+        self._lacking.over()
         if self.roster.scaling is not None:
             self.roster.scaling.made(busy_s)
         if item.early:
@@ -224,6 +235,9 @@ class Books:
             if self.roster.exhausted:
                 error = self._supervisor.none_left(self.roster.why_given_up.values())
                 self._halt(error, actions)
+            return
+        if gone.replace == "later" and was is not _W.LEAVING:
+            actions += self.not_launched(worker, gone.story, now_s)
             return
         if gone.replace == "counted":
             number = None if gone.ticket is None else held.get(gone.ticket)

@@ -25,6 +25,7 @@ from swift_loader.pipeline.actions import (
     Teach,
     Tell,
 )
+from swift_loader.pipeline.lacking import Launches, is_lack
 from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.reader import Waiter
 from swift_loader.telemetry.metrics import Meter
@@ -38,7 +39,7 @@ class Hands:
     """The links of one pipeline, and what is done with them.
 
     `launchers`: how each worker is started, by its number. `waiters`: they share the links. `lock`:
-    the shell's.
+    the shell's. `no_room` is told of a worker that can't be started now, and why.
     """
 
     def __init__(
@@ -48,12 +49,15 @@ class Hands:
         lock: threading.Lock,
         meter: Meter,
         logger: Any,
+        no_room: Callable[[int, str], None],
     ) -> None:
         self._launchers = launchers
         self._waiters = waiters
         self._lock = lock
         self._meter = meter
         self._logger = logger
+        self._no_room = no_room
+        self._launches = Launches()  # to come
         self.links: dict[int, Link] = {}  # by worker, under the lock; each may be used after it
         self._leaving: list[Link] = []  # were told to end, and do so in their own time
         self._closed = False
@@ -89,6 +93,8 @@ class Hands:
             case Teach(worker=worker, plan_id=plan_id, plan=plan):
                 link = told[worker] = self.links[worker]
                 link.set_plan(plan_id, plan)
+            case Launch(worker=worker, at_s=at_s) if at_s:
+                self._launches.put(worker, at_s)
             case Launch(worker=worker):
                 later.append(partial(self._launch, worker))
             case Reap(worker=worker):
@@ -106,7 +112,13 @@ class Hands:
                 later.append(partial(self._tell, action))
 
     def _launch(self, worker: int) -> None:
-        link = self._launchers[worker](worker)
+        try:
+            link = self._launchers[worker](worker)
+        except OSError as error:
+            if not is_lack(error):
+                raise
+            self._no_room(worker, str(error))
+            return
         with self._lock:
             closed = self._closed
             if not closed:
@@ -116,6 +128,15 @@ class Hands:
             link.wait_closed(time.monotonic())
         else:
             self._waiter_of(worker).add(link)
+
+    @property
+    def next_launch_s(self) -> float:
+        """When a worker is to be started that could not be before; infinite: never."""
+        return self._launches.next_s
+
+    def launch_due(self) -> Later:
+        """Under the lock: what starts those whose time has come."""
+        return [partial(self._launch, one) for one in self._launches.due(time.monotonic())]
 
     def _waiter_of(self, worker: int) -> Waiter:
         return self._waiters[worker % len(self._waiters)]

@@ -111,14 +111,15 @@ class Gone:
     `suspects`: where that can't be told, the tickets of which it was at one. Each is made alone
     from then on, so that the next end can be told.
     `replace`: a link to be launched in its place counts as a restart; or does not, because the
-    worker itself may be well (a connection was lost); or there is no use in another one.
+    worker itself may be well (a connection was lost); or is to be tried later, as there is no room
+    for it now (no descriptors, processes or memory); or there is no use in another one.
     `outside`: it was killed by SIGKILL, which another process or the kernel sends.
     """
 
     story: str
     ticket: int | None
     sample: int | None = None
-    replace: Literal["counted", "uncounted", "never"] = "counted"
+    replace: Literal["counted", "uncounted", "later", "never"] = "counted"
     suspects: frozenset[int] = frozenset()
     outside: bool = False
 

@@ -76,6 +76,7 @@ class LocalLink:
         self._channel_open = True
         self._over = False
         self._killed_why = ""
+        self._lacking = False  # this process lacked what the worker needs
 
     @property
     def pid(self) -> int | None:
@@ -137,6 +138,11 @@ class LocalLink:
             self._channel_open = False  # the sentinel will say how it ended
             self._end_if_it_lives()
             return
+        except OSError as error:  # what came with the message is lost, and so is the worker
+            self._channel_open = False
+            self._lacking = True
+            self.kill(f"sent what this process had no room for: {error}")
+            return
         for kind, payload in frames:
             events.append(self._event(unpack(kind, payload)))
         if frames:
@@ -196,8 +202,12 @@ class LocalLink:
         killed = bool(self._killed_why) and exited.status == -signal.SIGKILL
         how = self._killed_why if killed else _how_it_ended(exited, self._nb_killed_before)
         story = f"{self.name} (pid {self._process.pid}) {how}"
+        if self._process.pid is None:
+            story = f"{self.name} did not start"
         if exited.stderr_tail.strip():
             story += f"\nThe last that it wrote to stderr:\n{exited.stderr_tail.rstrip()}"
+        if self._lacking or self._process.pid is None:  # it never ran: there was no room for it
+            return Gone(story, None, replace="later")
         outside = exited.status == -signal.SIGKILL and not killed
         if stage == "idle" and not self._slots.owes(ticket):  # else it could not send it
             return Gone(story, None, outside=outside)
@@ -216,6 +226,8 @@ class LocalLink:
             os.kill(pid, STACK_SIGNAL)
         except (psutil.NoSuchProcess, ProcessLookupError):
             return f"{where}; its process is gone"
+        except OSError as error:
+            return f"{where}; its process can't be looked at: {error}"
         text = self._read_stack()
         if not text:
             return f"{where}; it did not show its stack within {_STACK_WAIT_S:g} s ({status})"
@@ -263,7 +275,7 @@ def _is_ending(pid: int) -> bool:
     """Whether the process is past its own code: the kernel frees memory before descriptors."""
     try:
         return psutil.Process(pid).memory_info().rss == 0
-    except psutil.Error:
+    except (psutil.Error, OSError):  # it is gone, or no descriptor is left to look with
         return True
 
 

@@ -7,6 +7,7 @@ the machine has.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,15 +46,16 @@ def why_killed(max_rss_bytes: int, nb_killed_before: int, group: CgroupMemory | 
 
     `nb_killed_before`: the group's count when the worker was started.
     """
-    memory = psutil.virtual_memory()
     if group is not None and group.nb_killed > nb_killed_before:
         why = "the kernel has killed for want of memory here since the worker started"
     else:
         why = "if nobody killed it by hand, the machine or its cgroup ran out of memory"
-    figures = [
-        f"the worker's peak was {_gib(max_rss_bytes)}",
-        f"{_gib(memory.available)} of the machine's {_gib(memory.total)} are available now",
-    ]
+    figures = [f"the worker's peak was {_gib(max_rss_bytes)}"]
+    with suppress(OSError):  # no descriptor is left to look with
+        memory = psutil.virtual_memory()
+        figures.append(
+            f"{_gib(memory.available)} of the machine's {_gib(memory.total)} are available now"
+        )
     if group is not None and group.limit_bytes is not None:
         figures.append(
             f"{_gib(group.used_bytes)} of the cgroup's {_gib(group.limit_bytes)} are used"

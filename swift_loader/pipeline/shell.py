@@ -17,13 +17,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from typing import Any, Literal, NoReturn
 
-from swift_loader.errors import ClosedError
+from swift_loader.errors import ClosedError, LoaderError, NoRoomError
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number, ShardsOver
 from swift_loader.pipeline.actions import Action
 from swift_loader.pipeline.books import Books, End, PipelineOptions
 from swift_loader.pipeline.hands import Hands, Later
 from swift_loader.pipeline.item import Decoder, Item
+from swift_loader.pipeline.lacking import is_lack
 from swift_loader.pipeline.link import Event, Link, MadeBatch
 from swift_loader.pipeline.reader import ReaderThread, Waiter
 from swift_loader.pipeline.turns import Turns
@@ -70,7 +71,7 @@ class Pipeline:
         waiters = [self._waiter] if self._waiter else [reader.waiter for reader in self._readers]
         self._turns = Turns(self._arrived, self._waiter)
         self._books = Books(options, launchers.keys(), awaited)
-        self._hands = Hands(launchers, waiters, self._lock, meter, logger)
+        self._hands = Hands(launchers, waiters, self._lock, meter, logger, self._no_room)
         self._halted: BaseException | None = None  # what ended the pipeline, until it is raised
         self._halted_by = ""
         self._closed = False
@@ -116,6 +117,8 @@ class Pipeline:
         place. Raises `WorkerTimeoutError`, or what ended the pipeline.
         """
         self._turns.look(self._handle)
+        if self._hands.next_launch_s < inf:
+            self._launch_due()
         later: Later = []
         found: tuple[Number, Item] | End | None = None
 
@@ -178,10 +181,13 @@ class Pipeline:
                 now_s = time.monotonic()
                 deadline_s = deadline_s or now_s + limit_s
                 left_s = deadline_s - now_s
-                if left_s > 0 and not self._turns.may_read(left_s):
+                wait_s = min(left_s, self._hands.next_launch_s - now_s)
+                if wait_s > 0 and not self._turns.may_read(wait_s):
                     continue
-            if left_s > 0:
-                self._turns.read(left_s, self._handle)
+            if wait_s > 0:
+                self._turns.read(wait_s, self._handle)
+            elif left_s > 0:
+                self._launch_due()
             else:
                 self._time_out(limit_s)
                 deadline_s = None
@@ -232,6 +238,14 @@ class Pipeline:
             except Exception as error:  # noqa: BLE001 - the training loop gets it
                 self._fail(error)
 
+    def _no_room(self, worker: int, why: str) -> None:
+        self._do(lambda: self._books.not_launched(worker, why, time.monotonic()))
+
+    def _launch_due(self) -> None:
+        with self._lock:
+            due = self._hands.launch_due()
+        self._carry_out(due)
+
     # ---- when nothing comes
 
     def _time_out(self, timeout_s: float) -> None:
@@ -246,6 +260,9 @@ class Pipeline:
     # ---- the end
 
     def _fail(self, error: BaseException) -> None:
+        if is_lack(error) and not isinstance(error, LoaderError):
+            told = NoRoomError(f"this process has no room for what it must do: {error}")
+            told.__cause__, error = error, told
         with self._lock:
             self._end_with(error)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,5 +161,5 @@ def _secret_text(name: str, shown: str) -> str:
 def _is_key(text: str) -> bool:
     try:
         return len(text) == 40 and len(z85.decode(text.encode())) == 32
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, struct.error):  # the last: digits of a number that is too large
         return False

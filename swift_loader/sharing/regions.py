@@ -10,6 +10,7 @@ lease (`base`), and so does every consumer's list of leases. When the last goes,
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections import deque
@@ -67,13 +68,12 @@ class RegionTable:
     def __init__(self) -> None:
         self._by_address: dict[int, SharedRegion] = {}
         self._gone: deque[int] = deque()
-        self._count = 0
+        self._numbers = itertools.count(1)  # reader threads map regions at the same time
         self.gone: list[int] = []  # numbers of regions that consumers are to be told to forget
 
     def next_number(self) -> int:
         """A number that no other region has."""
-        self._count += 1
-        return self._count
+        return next(self._numbers)
 
     def on_map(self, mapping: Mapping, fd: int) -> None:
         """`LeasedSlots` has mapped a region. It is ours until the mapping is gone."""
@@ -98,8 +98,12 @@ class RegionTable:
         self._gone.clear()
 
     def _collect(self) -> None:
-        while self._gone:
-            region = self._by_address.pop(self._gone.popleft(), None)
+        while True:
+            try:
+                address = self._gone.popleft()
+            except IndexError:  # all are collected, by this thread or another
+                return
+            region = self._by_address.pop(address, None)
             if region is not None:
                 region.close()
                 self.gone.append(region.number)

@@ -215,7 +215,7 @@ class BenchmarkWriter:
             epoch=self._meter.epoch,
             **_delta(delta),
             consumer_cpu=cpu,
-            consumer_rss_bytes=int(self._process.memory_info().rss),
+            consumer_rss_bytes=_rss_bytes(self._process),
             workers=rows,
             events=dict(self._events),
             rare_wait_share=_round(self._meter.rare_wait_share()),
@@ -251,6 +251,13 @@ class BenchmarkWriter:
         if self._open:
             self._open = False
             self._done()
+
+
+def _rss_bytes(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except (psutil.Error, OSError):  # no descriptor is left to look with
+        return 0
 
 
 def _delta(delta: Totals) -> dict[str, object]:

@@ -89,7 +89,8 @@ class WorkerRow:
         pid, process = self.pid, self._process
         if pid is None:
             return None
-        with suppress(psutil.Error):  # it ended, or is another user's: what was seen before stays
+        # It ended, is another user's, or no descriptor is left: what was seen before stays.
+        with suppress(psutil.Error, OSError):
             if process is None:
                 process = self._process = psutil.Process(pid)
             with process.oneshot():

@@ -7,12 +7,15 @@ nothing is left behind whatever is killed: the kernel frees the pages with the l
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
 import secrets
 import sys
 from collections.abc import Callable
+
+from swift_loader.errors import NoRoomError
 
 __all__ = [
     "Mapping",
@@ -36,14 +39,20 @@ def round_up(nbytes: int) -> int:
 def create_region(nbytes: int, label: str) -> int:
     """A descriptor of a new zero-filled region of `nbytes`; `label` shows in ``/proc/*/maps``.
 
-    Raises `OSError` when the system has no memory (or, on macOS, no descriptor) left.
+    Raises `OSError` when the system has no memory or no descriptor left, `NoRoomError` where a file
+    may not be so long (`ulimit -f`).
     """
     fd = _anonymous_fd(label)
     try:
         os.ftruncate(fd, nbytes)
-    except OSError:
+    except OSError as error:
         os.close(fd)
-        raise
+        if error.errno != errno.EFBIG:
+            raise
+        raise NoRoomError(
+            f"{nbytes:,} bytes of shared memory ({label}) are more than this process's limit of a "
+            "file's size: raise it (`ulimit -f`)"
+        ) from None
     return fd
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Protocol
 
 from swift_loader.errors import ConfigError
@@ -59,16 +59,18 @@ def boot(method: StartMethod) -> tuple[Channel, Process]:
         _check_forkable()
     how = how_to_import() if method == "main" else None
     control, theirs = channel_pair()
-    # Above the standard streams, one of which may be closed here and open there.
-    fd = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 3)
-    theirs.close()
-    # Blocked until it has its handlers, or Ctrl-C in its first second would kill it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, QUIET_SIGNALS)
-    try:
-        process: Process = _Forked(fd) if method == "fork" else _fresh(fd)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(fd)
+    with ExitStack() as undo:  # where there are no descriptors, or no processes, left
+        undo.callback(control.close)
+        with theirs:  # above the standard streams, one of which may be closed here and open there
+            fd = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 3)
+        # Blocked until it has its handlers, or Ctrl-C in its first second would kill it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, QUIET_SIGNALS)
+        try:
+            process: Process = _Forked(fd) if method == "fork" else _fresh(fd)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            os.close(fd)
+        undo.pop_all()
     if how is not None:
         control.send(*pack(ImportScript(how)))
     return control, process

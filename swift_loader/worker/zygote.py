@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import functools
 import gc
 import importlib
@@ -45,6 +46,7 @@ from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker import script, signals
 from swift_loader.worker.forwarding import Forwarding, is_stream
 from swift_loader.worker.place import Place
+from swift_loader.worker.reserve import Reserve, allow_most
 from swift_loader.worker.strays import Strays, die_with_parent, wake_when_parent_ends
 from swift_loader.worker.surroundings import Surroundings
 
@@ -166,6 +168,9 @@ class _Zygote:
         self._wakeup = Wakeup()
         self._onward = {stream: Forwarding(self._selector, stream) for stream in _STREAMS}
         self._strays = Strays()
+        allow_most()
+        self._reserve = Reserve(len(Inherited._fields) + 1)  # for what a `Spawn` brings
+        self._reserve.refill()
         wake_when_parent_ends(lambda: script.state.importing)
         signal.signal(signal.SIGCHLD, signals.do_nothing)
         signal.set_wakeup_fd(self._wakeup.signal_fd, warn_on_full_buffer=False)
@@ -191,6 +196,7 @@ class _Zygote:
             key.data()
 
     def _on_control(self) -> None:
+        self._reserve.release()
         try:
             frames = self._control.receive(wait=False)
         except ChannelClosedError:
@@ -206,20 +212,25 @@ class _Zygote:
                 _freeze()
             else:
                 self._spawn(told)
+        self._reserve.refill()
 
     def _spawn(self, request: Spawn) -> None:
         run = importlib.import_module(request.module).main  # once for all workers of this kind
         fds = [self._control.take_fd() for _ in Inherited._fields]
         sentinel_fd = self._control.take_fd()
-        pipes = {stream: os.pipe() for stream in _STREAMS}
         parent = os.getpid()
         sentinel = Channel(socket.socket(fileno=sentinel_fd))
+        pipes: dict[int, tuple[int, int]] = {}
         try:
+            for stream in _STREAMS:
+                pipes[stream] = os.pipe()
+            if not self._reserve.refill():  # it stays full, or a `Spawn` would be lost
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             pid = os.fork()
-        except OSError as error:  # out of processes or memory: the loader says so
+        except OSError as error:  # no descriptors, processes or memory: the loader says so
             for fd in itertools.chain(fds, *pipes.values()):
                 os.close(fd)
-            self._tell(sentinel, Exited(1, f"the worker could not be forked: {error}", 0))
+            self._tell(sentinel, Exited(1, f"it could not be forked: {error}", 0))
             sentinel.close()
             return
         if pid == 0:
@@ -250,6 +261,7 @@ class _Zygote:
             signal.signal(number, signal.SIG_DFL)
         self._selector.close()
         self._wakeup.close()
+        self._reserve.release()
         for onward in self._onward.values():
             onward.leave()
         for child in self._children.values():

@@ -16,7 +16,7 @@ from tests.process.sharing.parties import ask, await_consumers, say
 
 
 class Squares:
-    """Sample `i` is ``(i, 10,000 times i * i)``."""
+    """Sample `i` is ``(i, 1,000 times i * i)``."""
 
     def __init__(self, nb_samples: int) -> None:
         self._nb_samples = nb_samples
@@ -25,7 +25,7 @@ class Squares:
         return self._nb_samples
 
     def __getitem__(self, index: int) -> tuple[int, torch.Tensor]:
-        return index, torch.full((10_000,), index * index)
+        return index, torch.full((1_000,), index * index)
 
 
 def _loader(nb_samples: int = 403) -> SwiftLoader:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-__all__ = ["HOWS", "ROLES", "Hits", "descendants", "hitting", "workers", "zygotes"]
+__all__ = ["HOWS", "ROLES", "Hits", "Victims", "descendants", "hitting", "workers", "zygotes"]
 
 LONGEST_PAUSE_S = 0.05
 LONGEST_STOP_S = 0.3
@@ -59,11 +59,19 @@ ROLES: dict[str, Victims] = {"workers": workers, "zygotes": zygotes}
 class Hits:
     """So many hits, each on one of `victims`, in a way and at a time that `seed` chooses."""
 
-    def __init__(self, victims: Victims, seed: int, count: int, hows: Sequence[str] = HOWS) -> None:
+    def __init__(
+        self,
+        victims: Victims,
+        seed: int,
+        count: int,
+        hows: Sequence[str] = HOWS,
+        afterwards: Callable[[int], None] | None = None,
+    ) -> None:
         self._victims = victims
         self._random = random.Random(seed)
         self._left = count
         self._hows = hows
+        self._afterwards = afterwards
         self._over = threading.Event()
         self.done: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._run, name="chaos")
@@ -97,15 +105,23 @@ class Hits:
         number = {"stop": signal.SIGCONT, "segv": signal.SIGSEGV}.get(how, signal.SIGKILL)
         os.kill(pid, number)
         self.done[how] += 1
+        if how != "stop" and self._afterwards is not None:
+            self._afterwards(pid)
 
     def _pause(self, longest_s: float) -> float:
         return self._random.random() ** 2 * longest_s
 
 
 @contextmanager
-def hitting(victims: Victims, seed: int, count: int, hows: Sequence[str] = HOWS) -> Iterator[Hits]:
-    """While the block runs."""
-    hits = Hits(victims, seed, count, hows)
+def hitting(
+    victims: Victims,
+    seed: int,
+    count: int,
+    hows: Sequence[str] = HOWS,
+    afterwards: Callable[[int], None] | None = None,
+) -> Iterator[Hits]:
+    """While the block runs. `afterwards` is told of each process that was ended."""
+    hits = Hits(victims, seed, count, hows, afterwards)
     try:
         yield hits
     finally:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import random
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from swift_loader.errors import LoaderError
-from tests.chaos.hits import ROLES, hitting
+from tests.chaos.hits import ROLES, Victims, descendants, hitting
 from tests.chaos.seeds import rounds
 from tests.chaos.setups import Setup, batches_of, every, loader_of, undisturbed
+from tests.process.remote.endpoints import RunningEndpoint
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.filterwarnings("ignore")]
 
@@ -33,11 +37,19 @@ class Progress:
         self._at_s = now_s
 
 
-def endure(setup: Setup, role: str, seed: int, nb_hits: int, **options: Any) -> Counter[str]:
+def endure(
+    setup: Setup,
+    role: str,
+    seed: int,
+    nb_hits: int,
+    victims: Victims | None = None,
+    afterwards: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Counter[str]:
     """Epochs until all hits were made; compares each. Returns what happened, by kind."""
     want = undisturbed(setup)
     what: Counter[str] = Counter()
-    with hitting(ROLES[role], seed, nb_hits) as hits:
+    with hitting(victims or ROLES[role], seed, nb_hits, afterwards=afterwards) as hits:
         while not hits.over:
             progress = Progress()
             try:
@@ -54,11 +66,6 @@ def endure(setup: Setup, role: str, seed: int, nb_hits: int, **options: Any) -> 
             assert progress.longest_s < WITHIN_S + LOAD_S, (setup, progress.longest_s)
     what.update({f"hit: {how}": count for how, count in hits.done.items()})
     return what
-
-
-def some(seed: int, place: str) -> Setup:
-    """One of them."""
-    return random.Random(seed).choice([setup for setup in every() if setup.place == place])
 
 
 SHORT = [
@@ -87,4 +94,89 @@ def test_local_kills_for_long(role: str, nb_rounds: int) -> None:
     what: Counter[str] = Counter()
     for seed in rounds(nb_rounds):
         what += endure(setups[seed % len(setups)], role, seed, 20 if role == "workers" else 5)
+    print(what)
+
+
+# ---- endpoints
+
+
+class Endpoints:
+    """Some, each of which is started again, at its address, where it was ended."""
+
+    def __init__(self, count: int, key: Path) -> None:
+        self._key = key
+        self._lock = threading.Lock()
+        self._running = [RunningEndpoint(1, key) for _ in range(count)]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [one.address for one in self._running]
+
+    def pids(self) -> list[int]:
+        with self._lock:
+            return [one.pid for one in self._running]
+
+    def below(self) -> list[int]:
+        """Their processes to fork from, and workers."""
+        return [process.pid for pid in self.pids() for process in descendants(pid)]
+
+    def start_again(self, pid: int) -> None:
+        with self._lock:
+            at = next(i for i, one in enumerate(self._running) if one.pid == pid)
+            gone = self._running[at]
+        gone.process.wait(20)
+        gone.__exit__(None, None, None)
+        again = RunningEndpoint(1, self._key, gone.port)
+        with self._lock:
+            self._running[at] = again
+
+    def close(self) -> None:
+        for one in self._running:
+            one.__exit__(None, None, None)
+
+
+@pytest.fixture
+def endpoints(tmp_path: Path) -> Iterator[Endpoints]:
+    """Two."""
+    pytest.importorskip("zmq")
+    from swift_loader.remote.keys import Keys
+
+    Keys.generate().write(tmp_path / "key")
+    both = Endpoints(2, tmp_path / "key")
+    yield both
+    both.close()
+
+
+def endure_remote(
+    endpoints: Endpoints, setup: Setup, role: str, seed: int, nb_hits: int, key: Path
+) -> Counter[str]:
+    """As `endure`, for endpoints or what runs below them."""
+    found = partial(
+        endure, setup, role, seed, nb_hits,
+        victims=endpoints.pids if role == "endpoints" else endpoints.below,
+        afterwards=endpoints.start_again if role == "endpoints" else None,
+        remote_workers=endpoints.addresses, remote_key=key, remote_timeout=60.0,
+    )  # fmt: skip
+    return found()
+
+
+def test_endpoints_that_are_hit_cost_no_batch(endpoints: Endpoints, tmp_path: Path) -> None:
+    setup = Setup("sampled", "staged", "remote")
+    endure_remote(endpoints, setup, "below endpoints", 2, 3, tmp_path / "key")
+    endure_remote(endpoints, Setup(place="remote"), "endpoints", 3, 1, tmp_path / "key")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(
+    ("role", "nb_rounds", "nb_hits"), [("endpoints", 40, 5), ("below endpoints", 32, 10)]
+)
+def test_remote_kills_for_long(
+    role: str, nb_rounds: int, nb_hits: int, endpoints: Endpoints, tmp_path: Path
+) -> None:
+    setups = [setup for setup in every() if setup.place == "remote"]
+    what: Counter[str] = Counter()
+    for seed in rounds(nb_rounds):
+        setup = setups[seed % len(setups)]
+        what += endure_remote(endpoints, setup, role, seed, nb_hits, tmp_path / "key")
     print(what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import shutil
@@ -49,6 +50,7 @@ def party(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Party]]:
 
 def serve(nb_consumers: int, from_loader: bool) -> int:
     """Two epochs; the consumers may be dropped, and may die."""
+    faulthandler.disable()  # of pytest: it would tell of every SIGSEGV
     loader: Any = Numbers(NB_BATCHES)
     if from_loader:
         loader = SwiftLoader(
@@ -67,15 +69,16 @@ def serve(nb_consumers: int, from_loader: bool) -> int:
 
 def read(reconnect: float | None, from_loader: bool) -> tuple[list[list[int]], str]:
     """The numbers of two epochs, and the plain error that ended them, if one did."""
+    faulthandler.disable()
     epochs: list[list[int]] = []
     try:
         with TensorConsumer(PORT, reconnect=reconnect) as consumer:
-            say("up")
-            for _ in range(2):
+            for epoch in range(2):
                 epochs.append([])
                 for batch in consumer:
-                    number = int(batch[1]) if from_loader else number_of(batch)
-                    epochs[-1].append(number)
+                    epochs[-1].append(int(batch[1]) if from_loader else number_of(batch))
+                    if epoch == 0 and len(epochs[0]) == 1:
+                        say("up")  # all are here: the first epoch waits for that
     except LoaderError as error:
         return epochs, type(error).__name__
     return epochs, ""

@@ -24,9 +24,10 @@ def run_worker(host: str | None, port: int, timeout: float = 120, parallel: int 
 
     Raises `ConfigError`: no key where one is needed, or the address can't be bound.
     """
-    bind = f"tcp://{host or '0.0.0.0'}:{port}"
+    bind = f"tcp://{host or '0.0.0.0'}:{port}"  # nosec
     keys = load_keys(None)
     logger = loguru.logger
+    # Every interface is what `None` means in rpcdataloader; without a key it is refused here.
     warning = check_bind(bind, keys, insecure=False)
     if warning:
         logger.warning(warning)

@@ -19,7 +19,7 @@ from swift_loader.remote.keys import Keys
 from tests import datasets
 from tests.chaos.relays import FAULTS, Fault
 from tests.chaos.seeds import rounds
-from tests.chaos.test_kills import LOAD_S, WITHIN_S, Progress
+from tests.chaos.test_kills import Progress, within_s
 from tests.conformance import indices_of, plan_of
 from tests.process.remote.endpoints import RunningEndpoint
 from tests.process.remote.lines import relay
@@ -93,7 +93,7 @@ def suffer(
             progress()
             what[type(error).__name__] += 1
             print(case, str(error)[:300])
-        assert progress.longest_s < WITHIN_S + TIMEOUT_S + LOAD_S, (case, progress.longest_s)
+        assert progress.longest_s < within_s() + TIMEOUT_S, (case, progress.longest_s)
         left = list(others)
         assert left == [one for epoch in want for one in epoch][-len(left) :] or not left
         fault.end()
@@ -102,7 +102,7 @@ def suffer(
     return what
 
 
-@pytest.mark.parametrize("case", random.Random(4).sample(CASES, 6), ids=", ".join)
+@pytest.mark.parametrize("case", random.Random(4).sample(CASES, 5), ids=", ".join)
 def test_line_that_does_harm_costs_no_batch(
     case: tuple[str, str, str], endpoints: dict[str, RunningEndpoint]
 ) -> None:

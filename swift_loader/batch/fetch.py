@@ -1,5 +1,6 @@
-"""Samples out of a dataset: by `__getitems__`, by threads, or one by one, then through the user's
-`transform`; and what to do with a sample that raises.
+"""Samples out of a dataset: by `__getitems__`, by threads, by coroutines, or one by one; out of a
+cache where there is one; then through the user's `transform`. And what to do with a sample that
+raises.
 
 `on_error` is one of
 
@@ -20,13 +21,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, MutableSequence, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Any, Final, Literal, Protocol
 
+from swift_loader.batch.asynchronous import Loop, is_asynchronous
 from swift_loader.batch.stopwatch import Stopwatch
 
-__all__ = ["ENDS", "SKIP", "Bad", "BadSampleError", "Fetcher", "OnError"]
+__all__ = ["ENDS", "SKIP", "Bad", "BadSampleError", "Fetcher", "OnError", "Raised", "Source"]
 
 _STAND_IN_TRIES = 100
 
@@ -55,12 +58,19 @@ class BadSampleError(Exception):
         self.keys = keys
 
 
+class Source(Protocol):
+    """What keeps samples: see `swift_loader.cache`."""
+
+    def fetch(self, keys: list[int], make: Callable[[list[int]], list[Any]]) -> list[Any]:
+        """The samples of `keys`: kept ones, others by `make`, which gives `Raised` for some."""
+
+
 class Fetcher:
     """Fetches the samples of a batch. Not for several threads at once.
 
     `progress[0]` is set to the index of each sample before it is fetched, where it is a number.
     `transform` is called with each sample, by the calling thread, in the order of the batch; what
-    it raises counts as the sample's.
+    it raises counts as the sample's. `kept` is asked first for samples whose keys are numbers.
     """
 
     def __init__(
@@ -71,37 +81,62 @@ class Fetcher:
         threads: int,
         progress: MutableSequence[int] | memoryview,
         transform: Callable[[Any], Any] | None = None,
+        kept: Source | None = None,
     ) -> None:
         self._transform = transform
+        self._kept = kept
         self._dataset = self._plain = dataset
         self._stopwatch = Stopwatch(dataset)
         self._nb_samples = nb_samples
         self._on_error = on_error
         self._cells = self._progress = progress
         self._many = getattr(dataset, "__getitems__", None)
+        self._loop = Loop() if is_asynchronous(dataset) else None
         self._pool = (
             ThreadPoolExecutor(threads, thread_name_prefix="swift_loader-fetch")
             if threads > 1
             else None
         )
 
-    def fetch(self, indices: Any, plain: bool = True) -> tuple[list[Any], list[Bad]]:
+    @property
+    def loop(self) -> Loop | None:
+        """Where the data set's coroutines run, if it has any."""
+        return self._loop
+
+    @property
+    def pool(self) -> ThreadPoolExecutor | None:
+        """The threads that fetch samples, if there are any."""
+        return self._pool
+
+    def ahead(self, indices: Any) -> list[Future[Any]]:
+        """Have samples fetched that are wanted later, by coroutines: `fetch` takes the results."""
+        assert self._loop is not None
+        if callable(self._many):
+            return [self._loop.submit(self._many(indices))]
+        return [self._loop.submit(self._plain[index]) for index in list(indices)]
+
+    def fetch(
+        self, indices: Any, plain: bool = True, begun: list[Future[Any]] | None = None
+    ) -> tuple[list[Any], list[Bad]]:
         """The samples, and the bad ones.
 
         `plain`: the keys are a list of int64. Else they are what a sampler gave, of any types, and
-        ``__getitems__`` is given that very object.
+        ``__getitems__`` is given that very object. `begun`: what `ahead` returned for them.
 
         Raises `BadSampleError` (from the exception itself) when a sample raised and the policy,
         or the callable, says so.
         """
         self._progress = self._cells if plain else [-1]
+        if self._kept is not None and plain:
+            return self._finished(indices, self._kept.fetch(indices, self._made))
+        if self._loop is not None:
+            return self._finished(indices, self._awaited(indices, begun))
         if callable(self._many):
             return self._fetch_many(indices)
         if not plain:
             indices = list(indices)
         if self._pool is not None:
-            results = list(self._pool.map(self._try, indices))
-            return self._resolve(indices, self._transformed(indices, results))
+            return self._finished(indices, list(self._pool.map(self._try, indices)))
         samples = []
         dataset, progress = self._dataset, self._progress
         index: Any = -1
@@ -114,15 +149,15 @@ class Fetcher:
                 raise BadSampleError([index]) from error
             done = len(samples)
             rest = [self._try(i) for i in indices[done + 1 :]]
-            samples = [*samples, _Raised(error), *rest]
-            return self._resolve(indices, self._transformed(indices, samples))
-        if self._transform is None:
-            return samples, []
-        return self._resolve(indices, self._transformed(indices, samples))
+            return self._finished(indices, [*samples, Raised(error), *rest])
+        return (samples, []) if self._transform is None else self._finished(indices, samples)
 
     def fetch_one(self, keys: Any, plain: bool = True) -> tuple[list[Any], list[Bad]]:
         """The sample of the only key, without ``__getitems__``: not batched, as torch has it."""
         self._progress = self._cells if plain else [-1]
+        if self._kept is not None and plain:
+            one_by_one = partial(map, self._try)
+            return self._finished(keys, self._kept.fetch(keys, lambda all_: list(one_by_one(all_))))
         return self._resolve(keys, [self._try_whole(keys[0])])
 
     def time_samples(self, on: bool) -> None:
@@ -136,6 +171,49 @@ class Fetcher:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._loop is not None:
+            self._loop.close()
+
+    def _made(self, indices: list[int]) -> list[Any]:
+        """The samples of these, whatever the policy: `Raised` for those that raised."""
+        if self._loop is not None:
+            return self._awaited(indices, None)
+        if not callable(self._many):
+            each = map if self._pool is None else self._pool.map
+            return list(each(self._try, indices))
+        self._progress[0] = indices[0]
+        try:
+            samples = list(self._many(indices))
+        except BaseException as error:
+            if self._on_error == "raise" or isinstance(error, ENDS):
+                raise BadSampleError(indices) from error
+            return [self._try(index) for index in indices]
+        if len(samples) != len(indices):
+            raise BadSampleError(indices) from ValueError(
+                f"__getitems__ gave {len(samples)} samples for {len(indices)}: a cache can't tell "
+                "which is which"
+            )
+        return samples
+
+    def _awaited(self, indices: Any, begun: list[Future[Any]] | None) -> list[Any]:
+        """What coroutines give."""
+        futures = self.ahead(indices) if begun is None else begun
+        indices = list(indices)
+        if callable(self._many):
+            try:
+                return list(futures[0].result())
+            except BaseException as error:
+                if self._on_error == "raise" or isinstance(error, ENDS) or len(indices) == 1:
+                    raise BadSampleError(indices) from error
+            return [self._try(index) for index in indices]
+        results = []
+        for index, future in zip(indices, futures, strict=True):
+            self._progress[0] = index
+            results.append(_result(index, future))
+        return results
+
+    def _finished(self, indices: Any, results: list[Any]) -> tuple[list[Any], list[Bad]]:
+        return self._resolve(indices, self._transformed(indices, results))
 
     def _fetch_many(self, indices: Any) -> tuple[list[Any], list[Bad]]:
         assert self._many is not None
@@ -147,10 +225,9 @@ class Fetcher:
                 raise BadSampleError(list(indices)) from error
             indices = list(indices)
             samples = [self._try(index) for index in indices]
-        if self._transform is None and not any(type(each) is _Raised for each in samples):
+        if self._transform is None and not any(type(each) is Raised for each in samples):
             return samples, []
-        indices = list(indices)
-        return self._resolve(indices, self._transformed(indices, samples))
+        return self._finished(list(indices), samples)
 
     def _transformed(self, indices: Sequence[Any], results: list[Any]) -> list[Any]:
         """The results through the user's `transform`, where there is one."""
@@ -159,7 +236,7 @@ class Fetcher:
             return results
         known = len(indices) == len(results)  # ``__getitems__`` may give more or fewer
         for place, result in enumerate(results):
-            if type(result) is not _Raised:
+            if type(result) is not Raised:
                 keys = indices[place : place + 1] if known else indices
                 self._progress[0] = keys[0] if known else -1
                 results[place] = self._through(transform, keys, result)
@@ -176,33 +253,42 @@ class Fetcher:
         except BaseException as error:
             if self._on_error == "raise" or isinstance(error, ENDS) or len(keys) != 1:
                 raise BadSampleError(keys) from error
-            return _Raised(error)
+            return Raised(error)
 
     def _try_whole(self, index: Any) -> Any:
         """One sample, fetched and through the `transform`."""
         result = self._try(index)
-        if self._transform is None or type(result) is _Raised:
+        if self._transform is None or type(result) is Raised:
             return result
         return self._through(self._transform, [index], result)
 
     def _try(self, index: Any) -> Any:
         self._progress[0] = index
         try:
+            if self._loop is not None:
+                return self._asked_alone(index)
             return self._dataset[index]
         except BaseException as error:
             if isinstance(error, ENDS):
                 raise BadSampleError([index]) from error
-            return _Raised(error)
+            return Raised(error)
+
+    def _asked_alone(self, index: Any) -> Any:
+        assert self._loop is not None
+        if callable(self._many):
+            [sample] = self._loop.submit(self._many([index])).result()
+            return sample
+        return self._loop.submit(self._plain[index]).result()
 
     def _resolve(self, indices: Sequence[Any], results: list[Any]) -> tuple[list[Any], list[Bad]]:
         """Apply the policy to the bad ones among `results`."""
-        if not any(type(result) is _Raised for result in results):
+        if not any(type(result) is Raised for result in results):
             return results, []
-        good = [result for result in results if type(result) is not _Raised]
+        good = [result for result in results if type(result) is not Raised]
         samples: list[Any] = []
         bad: list[Bad] = []
         for position, (index, result) in enumerate(zip(indices, results, strict=True)):
-            if type(result) is not _Raised:
+            if type(result) is not Raised:
                 samples.append(result)
                 continue
             stand_in = self._stand_in(result.error, index, position, good, bad)
@@ -237,7 +323,7 @@ class Fetcher:
         for step in range(1, min(_STAND_IN_TRIES, self._nb_samples) + 1):
             candidate = (index + step) % self._nb_samples
             result = self._try_whole(candidate)
-            if type(result) is not _Raised:
+            if type(result) is not Raised:
                 return result
             error = result.error
             bad.append(Bad(candidate, error, replaced=True))
@@ -253,7 +339,16 @@ class Bad:
     replaced: bool
 
 
-class _Raised:
+def _result(index: Any, future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except BaseException as error:
+        if isinstance(error, ENDS):
+            raise BadSampleError([index]) from error
+        return Raised(error)
+
+
+class Raised:
     """Stands for a sample that raised, among those that did not."""
 
     __slots__ = ("error",)

@@ -13,7 +13,9 @@ import torch
 from swift_loader.batch.identity import main_has
 from swift_loader.batch.seeding import generators_untouched
 from swift_loader.batch.shipping import pack, unpack
+from swift_loader.cache.keeper import Keeper
 from swift_loader.errors import ClosedError
+from swift_loader.loader.caching import store_name
 from swift_loader.loader.in_process import InProcess
 from swift_loader.loader.open_files import Need, check_open_files
 from swift_loader.loader.options import Config
@@ -31,6 +33,7 @@ from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark, vers
 from swift_loader.telemetry.readings import loader_readings
 from swift_loader.telemetry.sinks.pump import Pumps, open_sinks
 from swift_loader.telemetry.sinks.sink import Source
+from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.telemetry.trace import TraceWriter, open_trace
 from swift_loader.transport.memory import filled_region, map_private
 from swift_loader.worker.cpus import available_cpus, unbinding
@@ -54,7 +57,7 @@ class Engine:
 
     def __init__(self, config: Config) -> None:
         self._config = config.without_dataset()
-        recipe = config.part(Recipe)
+        recipe = config.part(Recipe, cache=store_name(config))
         self._own: Recipe | None = None  # where batches are made in this process
         self._forked: Recipe | None = None  # kept for processes that are forked from this one
         self.payload_fd = -1
@@ -73,6 +76,7 @@ class Engine:
         self._benchmark: BenchmarkWriter | None = None
         self._sinks: Pumps | None = None
         self._log: LogHandle | None = None
+        self._store = Keeper(recipe.cache)
         # One that is forked holds what is here when the loader is started.
         early = config.worker_per_consumer and config.start_method != "fork"
         with told():
@@ -167,6 +171,8 @@ class Engine:
                 self._zygote = Zygote.acquire(config.start_method)
         log = self._log = open_log(config.logger, consumer_role(consumer))
         self.meter = Meter(consumer, available_cpus())
+        if config.cache is not None:
+            self.meter.also(self._store.readings)
         place = Place(
             consumer,
             config.nb_consumer,
@@ -180,12 +186,13 @@ class Engine:
         if self._own is not None:
             self._pipeline = InProcess(
                 self.recipe(),
-                replace(place, worker_per_consumer=1),
+                replace(place, worker_per_consumer=1, watches_draws=config.validate),
                 self.meter,
                 target.decode_with(),
                 target.finish,
                 config.max_bad_samples,
             )
+            self._store.hold(self._pipeline.nb_samples, consumer)
             return self._pipeline.nb_samples
         kept = config.max_nb_batch_on_device + config.data_queue_size
         if target.hand_on is not None:
@@ -214,6 +221,8 @@ class Engine:
             decoder=target.decode_with(),
         )
         pipeline.start()
+        if config.worker_per_consumer:
+            self._store.hold(pipeline.nb_samples, consumer)
         if target.staged:
             self.stager = Stager(
                 pipeline,
@@ -222,6 +231,11 @@ class Engine:
                 config.max_nb_batch_on_device,
             )
         return pipeline.nb_samples
+
+    def stats(self) -> LoaderStats:
+        """What was done so far."""
+        assert self.meter is not None
+        return replace(self.meter.snapshot(), cache=self._store.figures())
 
     def observe(self, facts: dict[str, Any], name: str) -> None:
         """Open what the options ask for, now that `facts` (of the plan) are known."""
@@ -254,7 +268,7 @@ class Engine:
         if config.trace_file is not None:
             self.trace = open_trace(config.trace_file, meter.consumer, config.nb_consumer)
         if config.metrics:
-            source = Source(name, lambda: loader_readings(meter.snapshot()), meter.consumer)
+            source = Source(name, lambda: loader_readings(self.stats()), meter.consumer)
             self._sinks = open_sinks(config.metrics, source, self._log.logger)
 
     def _check_open_files(self, target: Target, held: int = 0) -> None:
@@ -299,6 +313,7 @@ class Engine:
         for part in (self._pipeline, self.stager, self._benchmark, self.trace, self._sinks):
             if part is not None:
                 part.close()
+        self._store.close()
         if self._zygote is not None:
             self._zygote.release()
         if self.payload_fd >= 0:

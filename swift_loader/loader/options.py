@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from swift_loader.batch.fetch import OnError
+from swift_loader.cache.options import Cache, as_cache
 from swift_loader.errors import refuse
 from swift_loader.loader.bar import bar_wanted
 from swift_loader.loader.checks import (
@@ -135,6 +136,14 @@ class Config:
         "also dataclasses and `None`, and writes straight into shared memory. A function of your "
         "own costs one copy of the batch",
         shown="torch's semantics",
+    )
+    cache: Cache | None = option(
+        None, as_cache, DATA,
+        "keeps samples once they are made, for all ranks and workers of a host and for the epochs "
+        'to come: `"32GB"` of memory, or `swift_loader.cache.Cache(memory=, disk=, key=)`, also in '
+        "files that outlive the run. What is random belongs into `transform` then. See "
+        "`docs/cache.md`",
+        given="Cache | int | str | None",
     )
     batch_encoder: Callable[[Any], bytes] | None = option(
         None, optional(function), DATA,

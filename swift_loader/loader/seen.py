@@ -58,7 +58,7 @@ class Seen:
         """
         if self._engine.meter is None:
             raise ClosedError("there are no figures before start()")
-        stats = self._engine.meter.snapshot()
+        stats = self._engine.stats()
         if not all_ranks:
             return stats
         collective = is_collective(self._config.nb_consumer)

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from swift_loader.batch.fetch import OnError
+from swift_loader.cache.options import Cache
 from swift_loader.loader.given import given_by_name
 from swift_loader.loader.names import ALIASES
 from swift_loader.loader.options import definitions
@@ -131,6 +132,7 @@ class Options(TypedDict, total=False):
     lengths: Any
     token_cost: Literal["padded", "sum"]
     start_method: Literal["auto", "main", "fresh", "fork"]
+    cache: Cache | int | str | None
     # Torch's names, with torch's meaning.
     num_workers: int | None
     drop_last: bool | None

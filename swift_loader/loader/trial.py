@@ -51,7 +51,8 @@ def try_one_batch(
     Raises what the user's code raises; `WorkerDiedError` and `WorkerTimeoutError`, for which the
     worker has `timeout_s` once the dataset is built.
     """
-    link = LocalLink(zygote, 0, Place(0, 1, 1, seed, None), payload_fd, 1)
+    place = Place(0, 1, 1, seed, None, trial=True, watches_draws=True)
+    link = LocalLink(zygote, 0, place, payload_fd, 1)
     try:
         up = _wait_for(link, Up, None)
         nb_samples: int | None = up.nb_samples

@@ -143,10 +143,17 @@ class Plan:
         a bound; see `swift_loader.plan.shuffle`). IndexError if there is no such batch.
         """
         self._check(consumer, k)
+        return self.batches(epoch, consumer, k, k + 1)
+
+    def batches(self, epoch: int, consumer: int, first: int, last: int) -> NDArray[np.int64]:
+        """Sample indices of the batches ``[first, last)``, one batch after the other.
+
+        Needs ``0 <= first < last <= nb_batches(consumer)``.
+        """
         pieces = [
-            self._indices(epoch, first, last)
-            for start, stop in self.partition.segments(consumer, k, k + 1)
-            for first, last in self.stream.positions(start, stop)
+            self._indices(epoch, begin, end)
+            for start, stop in self.partition.segments(consumer, first, last)
+            for begin, end in self.stream.positions(start, stop)
         ]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from swift_loader.telemetry.printable import printable
 
-__all__ = ["FIGURES", "Figure", "Reading", "flat", "known"]
+__all__ = ["FIGURES", "PREFIX", "Figure", "Reading", "flat", "known"]
 
 PREFIX = "swift_loader_"
 
@@ -104,6 +104,14 @@ _TABLE = (
     _counter("endpoint_session_sent_bytes", "bytes", "Bytes of them.", "session"),
     _gauge("endpoint_session_waiting", "batches", "Batches that one training process has asked for "
            "and no worker has begun.", "session"),
+    # ---- a cache
+    _counter("cache_hits", "samples", "Samples that were in the cache when they were asked for."),
+    _counter("cache_misses", "samples", "Samples that were not, and were made."),
+    _counter("cache_hit_bytes", "bytes", "Bytes of samples that were in the cache."),
+    _counter("cache_saved_seconds", "seconds", "What making these samples had taken."),
+    _counter("cache_evicted", "samples", "Samples that went for others which are wanted sooner."),
+    _gauge("cache_memory_bytes", "bytes", "Memory of the cache in use, for all of a host."),
+    _gauge("cache_disk_bytes", "bytes", "Files of the cache."),
     # ---- a producer
     _gauge("producer_consumers", "trainings", "Trainings that are connected to a producer."),
     _counter("producer_consumer_batches", "batches", "Batches that one training has taken.",

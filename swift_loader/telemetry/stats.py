@@ -16,6 +16,7 @@ from swift_loader.telemetry.printable import printable
 __all__ = [
     "HAND_OVER",
     "STAGES",
+    "CacheStats",
     "LoaderStats",
     "Recent",
     "StageStats",
@@ -183,6 +184,46 @@ class WorkerStats:
     running: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """What a cache has done. Up to `saved_s`: for one consumer; the rest: of the store as a whole.
+
+    `hits`: samples that were there, in memory or (`disk_hits`) in files, those that were read ahead
+    too. `saved_s`: what making them had taken. `kept`, `evicted`, `refused`: samples that came into
+    the memory, that went for others which are wanted sooner, and that found no room.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    disk_hits: int = 0
+    hit_bytes: int = 0
+    saved_s: float = 0.0
+    kept: int = 0
+    evicted: int = 0
+    refused: int = 0
+    memory_used: int = 0
+    memory_size: int = 0
+    disk_used: int = 0
+    disk_size: int | None = None
+
+    @property
+    def hit_rate(self) -> float:
+        """Of all samples that were asked for."""
+        return self.hits / max(1, self.hits + self.misses)
+
+    def __str__(self) -> str:
+        files = ""
+        if self.disk_used:
+            bound = "" if self.disk_size is None else f" of {format_bytes(self.disk_size)}"
+            files = f"; in files {format_bytes(self.disk_used)}{bound}"
+        return (
+            f"cache: {self.hit_rate:.1%} of {self.hits + self.misses:,} samples were there"
+            f" ({format_bytes(self.hit_bytes)}, {format_seconds(self.saved_s)} of work); memory"
+            f" {format_bytes(self.memory_used)} of {format_bytes(self.memory_size)}, evicted"
+            f" {self.evicted:,}{files}"
+        )
+
+
 @dataclass(frozen=True)
 class LoaderStats:
     """What one consumer's loader did so far. `repr` is one readable screen, `as_dict` is for JSON.
@@ -258,6 +299,7 @@ class LoaderStats:
     nb_running: int
     workers: tuple[WorkerStats, ...]
     others: tuple[Reading, ...] = ()
+    cache: CacheStats | None = None  # with the option `cache`
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain dicts, lists and numbers, ready for `json.dumps`."""
@@ -275,6 +317,7 @@ class LoaderStats:
             *(f"  {line}" for line in wrap(self.verdict, 96)),
             f"  queue depth: mean {self.queue_depth_mean:.1f}, max {self.queue_depth_max}; "
             f"restarts: {self.restarts}; {self._bad_samples()}",
+            *([f"  {self.cache}"] if self.cache is not None else []),
             f"  {'stage':<10}{'busy':>8}{'mean':>11}{'p50':>11}{'p99':>11}{'total':>11}",
         ]
         for name, stage in self.stages.items():

@@ -2,8 +2,9 @@
 
 A message is a class of its own, which stands where it is used: those of workers in `messages`, the
 zygote's in `swift_loader.worker.zygote`, those of data pipes in
-`swift_loader.dataloader2.workers.wire`, a producer's in `swift_loader.sharing.messages`. The
-decorator `message` ties a class to the row that has its name.
+`swift_loader.dataloader2.workers.wire`, a producer's in `swift_loader.sharing.messages`, those of a
+cache in `swift_loader.cache.messages`. The decorator `message` ties a class to the row that has its
+name.
 
 The messages of each batch are packed by `struct`, by the methods ``packed`` and ``unpacked`` of
 their classes, and are named tuples: building one costs a third of what a frozen dataclass does. The
@@ -43,6 +44,7 @@ class Row(NamedTuple):
 _TRAINING, _WORKER, _ZYGOTE = "training process", "worker", "zygote"
 _FEED, _SERVER = "feed", "server"  # the two ends of a line of data pipes
 _PRODUCER, _CONSUMER = "producer", "consumer"
+_CLIENT, _STORE = "worker or training process", "store"  # of a cache
 
 TABLE = (
     # batches, and the chunks of data pipes
@@ -76,6 +78,21 @@ TABLE = (
     Row(56, "Leave", _CONSUMER, _PRODUCER),
     Row(57, "Dropped", _PRODUCER, _CONSUMER),
     Row(58, "Ended", _PRODUCER, _CONSUMER),
+    # the store of a cache
+    Row(64, "Ask", _CLIENT, _STORE, "struct"),
+    Row(65, "Wait", _CLIENT, _STORE, "struct"),
+    Row(66, "Answer", _STORE, _CLIENT, "struct"),
+    Row(67, "Room", _CLIENT, _STORE, "struct"),
+    Row(68, "Placed", _STORE, _CLIENT, "struct"),
+    Row(69, "Keep", _CLIENT, _STORE, "struct"),
+    Row(70, "Done", _CLIENT, _STORE, "struct"),
+    Row(71, "Enter", _CLIENT, _STORE),
+    Row(72, "Entered", _STORE, _CLIENT),
+    Row(73, "Course", _CLIENT, _STORE),
+    Row(74, "Trouble", _CLIENT, _STORE),
+    Row(75, "Heard", _STORE, _CLIENT),
+    Row(76, "Tell", _CLIENT, _STORE),
+    Row(77, "Told", _STORE, _CLIENT),
 )
 
 _ROW_OF = {row.name: row for row in TABLE}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from swift_loader.batch.exceptions import summary_of
 from swift_loader.batch.fetch import Bad, BadSampleError, Fetcher
 from swift_loader.batch.seeding import seed_generators
 from swift_loader.batch.stopwatch import KEPT, WORTH_S
+from swift_loader.cache.worker_store import WorkerStore
 from swift_loader.order.keys import decode_keys
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import BadSample, ErrorReport, Made, Make, StageTimes
@@ -55,9 +57,17 @@ class EndOfShard(Exception):
 class Maker:
     """Makes batches of one dataset for one consumer."""
 
-    def __init__(self, recipe: Recipe, dataset: Any, nb_samples: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        dataset: Any,
+        nb_samples: int,
+        progress: Progress,
+        store: WorkerStore | None = None,
+    ) -> None:
         self._recipe = recipe
         self._progress = progress
+        self._store = store
         self._fetcher = Fetcher(
             dataset,
             nb_samples,
@@ -65,10 +75,13 @@ class Maker:
             recipe.threads_per_worker,
             progress.sample,
             recipe.transform,
+            None if store is None else store.source,
         )
+        if store is not None:
+            store.read_ahead(dataset, self._fetcher.loop, self._fetcher.pool)
         self._fetch = self._fetcher.fetch if recipe.auto_collation else self._fetcher.fetch_one
         users = (recipe.transform, recipe.collate_fn, recipe.batch_encoder)
-        is_plain = recipe.auto_collation and not any(users)
+        is_plain = recipe.auto_collation and store is None and not any(users)
         self._gather = gather_of(dataset) if is_plain else None
         self._nb_timed = 0  # batches to come whose samples are timed one by one
 
@@ -80,11 +93,41 @@ class Maker:
         are full of samples.
         """
         number = order.number
-        own = b"" if order.indices else plan.batch(number.epoch, consumer, number.k).tolist()
+        own: list[int] = []
+        if not order.indices:
+            own = plan.batch(number.epoch, consumer, number.k).tolist()
         seed = plan.batch_seed(number.epoch, consumer, number.k)
-        return partial(self._make, order, own, seed)
+        if self._store is not None and self._store.source is not None:
+            self._store.ordered(plan, number, own)
+            return partial(self._make_through, self._store, plan, order, own, seed)
+        begun = None
+        if self._fetcher.loop is not None and own and self._recipe.auto_collation:
+            begun = self._fetcher.ahead(own)
+        return partial(self._make, order, own, seed, begun)
 
-    def _make(self, order: Make, indices: Any, seed: int, slots: WrittenSlots) -> Made:
+    def _make_through(
+        self,
+        store: WorkerStore,
+        plan: Plan,
+        order: Make,
+        indices: Any,
+        seed: int,
+        slots: WrittenSlots,
+    ) -> Made:
+        store.begin(plan, order.number, bool(order.indices))
+        try:
+            return self._make(order, indices, seed, None, slots)
+        finally:
+            store.end()
+
+    def _make(
+        self,
+        order: Make,
+        indices: Any,
+        seed: int,
+        begun: list[Future[Any]] | None,
+        slots: WrittenSlots,
+    ) -> Made:
         plain = True
         if order.indices:
             try:
@@ -99,6 +142,8 @@ class Maker:
             gather = None
             seed_generators(seed)
             fetch = partial(self._fetch, indices, plain)
+        if begun is not None:
+            fetch = partial(self._fetcher.fetch, indices, plain, begun)
         made = make_batch(
             self._recipe, self._progress, order, slots, fetch, "fetching", indices, gather
         )
@@ -122,6 +167,8 @@ class Maker:
         return made._replace(times=times._replace(slowest_s=seconds, slowest=index))
 
     def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
         self._fetcher.close()
 
 

@@ -23,6 +23,8 @@ class Place:
     stream_split: Literal["auto", "workers", "ranks"] = "auto"
     group: tuple[int, int] | None = None  # rank and size of the training process's process group
     worker_id: int | None = None  # in [0, worker_per_consumer), where it isn't the worker's number
+    trial: bool = False  # makes one batch to see whether that can be; nothing is kept of it
+    watches_draws: bool = False  # refuses a data set that draws random numbers where it is kept
 
     def id_of(self, worker: int) -> int:
         """What worker info gives as the id of a worker."""

@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from swift_loader.batch.fetch import OnError
+from swift_loader.cache.naming import StoreName
 from swift_loader.errors import refuse
 
 __all__ = [
@@ -35,6 +36,7 @@ class Recipe:
     auto_collation: bool = True  # False: a batch is a single sample
     transform: Callable[[Any], Any] | None = None
     by_shards: bool = False  # the dataset is `Shards`, and the plan says who reads which
+    cache: StoreName | None = None
     by_sampler: bool = False  # the keys are the user's: the dataset need not tell its length
 
 
@@ -67,18 +69,36 @@ def build_dataset(recipe: Recipe) -> tuple[Any, int | None]:
     Raises what the constructor or `len` raises, `TypeError` for what is no dataset.
     """
     dataset = recipe.dataset_class(**recipe.dataset_kwargs)
+    length = _length_of(recipe, dataset)
+    if recipe.cache is not None and recipe.cache.samples:
+        _check_keepable(dataset, length)
+    return dataset, length
+
+
+def _check_keepable(dataset: Any, length: int | None) -> None:
+    """Raises `ConfigError` where it makes no sense to keep what the data set gives."""
+    if length is None:
+        refuse("cache", type(dataset).__name__, "it is a stream, whose items have no numbers: give "
+               "Cache(..., samples=False), and ask swift_loader.cache.current() in it")  # fmt: skip
+    if callable(getattr(dataset, "set_epoch", None)):
+        refuse("cache", type(dataset).__name__, "it has set_epoch, so its samples differ from "
+               "epoch to epoch, and can't be kept: do that in transform=, which may have set_epoch "
+               "too, or give Cache(..., samples=False)")  # fmt: skip
+
+
+def _length_of(recipe: Recipe, dataset: Any) -> int | None:
     by_index = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
     if by_index and not isinstance(dataset, IterableDataset):
         if hasattr(dataset, "__len__"):
-            return dataset, _length(dataset)
+            return _length(dataset)
         if recipe.by_sampler:
-            return dataset, UNSIZED
+            return UNSIZED
     if not hasattr(dataset, "__iter__"):
         raise TypeError(
             f"a {type(dataset).__name__} is no dataset: it needs __getitem__ and __len__, or "
             "__iter__ for a stream"
         )
-    return dataset, None
+    return None
 
 
 def length_of_stream(dataset: Any) -> int:

@@ -22,6 +22,7 @@ from typing import Any
 
 from swift_loader.batch.fetch import ENDS, SKIP, Bad
 from swift_loader.batch.seeding import seed_generators
+from swift_loader.cache.worker_store import WorkerStore
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import Made, Make
 from swift_loader.transport.written_slots import WrittenSlots
@@ -52,7 +53,9 @@ class StreamMaker:
         index: int,
         progress: Progress,
         log: Callable[[str], object] | None = None,
+        store: WorkerStore | None = None,
     ) -> None:
+        self._store = store
         self._recipe = recipe
         self._index = index
         self._workers = place.worker_per_consumer
@@ -114,6 +117,8 @@ class StreamMaker:
 
     def close(self) -> None:
         self._shard.close()
+        if self._store is not None:
+            self._store.close()
 
     def _begin(self, epoch: int, plan: Plan, saved: bytes) -> None:
         """Go to the beginning of the shard, or to where a saved state stands."""

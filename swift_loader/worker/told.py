@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from swift_loader.cache.worker_store import WorkerStore
 from swift_loader.order.told import text_as_call
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import Made, Make
@@ -59,12 +60,13 @@ def maker_of(birth: Birth, place: Place, index: int, progress: Progress) -> Tell
     log = birth.log.logger.info if birth.log is not None else None
 
     def make_maker(dataset: Any, build: Callable[[], Any]) -> AnyMaker:
+        store = store_of(recipe, dataset, None, place)
         shard: Shard | Lane
         if recipe.by_shards:
             shard = _lane_of(dataset, place, index, log)
         else:
             shard = Shard(dataset, birth.split, build)
-        return StreamMaker(recipe, shard, place, index, progress, log)
+        return StreamMaker(recipe, shard, place, index, progress, log, store)
 
     # A stream is told its epoch where it begins one.
     return TellingMaker(recipe, birth.dataset, make_maker, birth.build_again, tells_epochs=False)
@@ -84,23 +86,39 @@ def made_by(
         return build_dataset(recipe)[0]
 
     def make_maker(dataset: Any, build: Callable[[], Any]) -> AnyMaker:
+        store = store_of(recipe, dataset, nb_samples, place)
         if nb_samples is not None:
-            return Maker(recipe, dataset, nb_samples, progress)
+            return Maker(recipe, dataset, nb_samples, progress, store)
         if recipe.by_shards:
             lane = _lane_of(dataset, place, index, None)
-            return StreamMaker(recipe, lane, place, index, progress)
+            return StreamMaker(recipe, lane, place, index, progress, store=store)
         split = Split(place, index)
         split.look_at(dataset, recipe.dataset_kwargs)
         shard = Shard(dataset, split, build, announces=False)
-        return StreamMaker(recipe, shard, place, index, progress)
+        return StreamMaker(recipe, shard, place, index, progress, store=store)
 
-    tells_epochs = nb_samples is not None
+    tells_epochs = nb_samples is not None  # a stream is told its epoch where it begins one
     return TellingMaker(recipe, dataset, make_maker, build, tells_epochs=tells_epochs)
 
 
 def _lane_of(dataset: Any, place: Place, index: int, log: Callable[[str], object] | None) -> Lane:
     split = Split(replace(place, stream_split="ranks"), index)
     return Lane(dataset, split, place, index, log)
+
+
+def store_of(
+    recipe: Recipe, dataset: Any, nb_samples: int | None, place: Place
+) -> WorkerStore | None:
+    """A worker's end of the cache, where there is one."""
+    if recipe.cache is None:
+        return None
+    # What our own collate makes of samples are copies of them; others may change or keep them.
+    seen = recipe.transform is not None or recipe.collate_fn is not None
+    name = recipe.cache.of_length(nb_samples)
+    watched = type(dataset).__qualname__ if place.watches_draws else None
+    return WorkerStore(
+        name, place.consumer_index, recipe.threads_per_worker, seen, watched, place.trial
+    )
 
 
 class TellingMaker:

@@ -77,6 +77,18 @@ def test_byte_model_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert checkpoint.exists()
 
 
+def test_bucket_is_read_by_coroutines_and_each_object_once(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec", reason="needs fsspec")
+    pytest.importorskip("aiohttp", reason="needs aiohttp")
+    output = run_example(tmp_path, "bucket.py", "--short")
+    assert "200 requests for 200 objects" in output
+
+
+def test_photographs_are_decoded_once_and_augmented_each_time(tmp_path: Path) -> None:
+    output = run_example(tmp_path, "cached_photographs.py", "--short")
+    assert "decoded each file once" in output
+
+
 def test_trainer_goes_on_from_its_checkpoint_on_two_ranks(tmp_path: Path) -> None:
     output = run_example(tmp_path, "trainer_digits.py", "--short")
     assert "MEMBER: 2/2" in output

@@ -1,0 +1,477 @@
+"""The store's books: which sample is where, who makes it, who looks at it. Pure.
+
+Events come in, answers go out; no socket, no memory, no clock. A key is ``(variant, number)``: what
+a data set was told, and a sample's number.
+
+States of a key:
+
+```text
+unknown ──Ask──▶ claimed by a client ──Room──▶ placed ──Keep──▶ there ──evicted──▶ unknown
+                    │  ▲ the next that waits       │              │ Ask: pinned until Done
+                    └──┘ Keep says no, or it died ◀┘              ▼
+```
+
+Only a client that owes no `Keep` waits, so nobody waits for ever: whoever is waited for makes its
+samples first. What lies in memory is looked at only between `Ask` and `Done`; what is pinned stays.
+
+What goes when there is no room. An epoch uses each sample once. So of an epoch that runs to its end
+no rule gets more hits than there were samples at its beginning, and throwing one out for another is
+work for nothing: the same part stays for good. It pays where epochs end early, as the plan says
+which samples come before that end: a sample that the next epoch reaches takes the place of one
+that it doesn't reach. And a sample that is read ahead takes the place of the one that is wanted
+last, if that is wanted later.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from swift_loader.cache.extents import ALIGNMENT_BYTES, Extents
+from swift_loader.cache.farthest import Farthest
+from swift_loader.cache.files import Index, Record
+from swift_loader.cache.messages import (
+    BUSY,
+    IN_FILE,
+    IN_MEMORY,
+    TO_MAKE,
+    UNPLANNED,
+    Answer,
+    Ask,
+    Keep,
+    Placed,
+    Room,
+    Rows,
+    Wait,
+)
+from swift_loader.cache.schedule import NEVER, Schedule
+from swift_loader.plan import Plan
+from swift_loader.telemetry.stats import CacheStats
+
+__all__ = ["Books", "Freed", "Reply"]
+
+Key = tuple[int, int]
+_OWN_BYTES = 256
+"""What the books themselves take for a sample, about; it counts."""
+
+
+class Reply(NamedTuple):
+    """To be sent to a client."""
+
+    client: int
+    message: Answer
+
+
+class Freed(NamedTuple):
+    """Pages of the memory that nothing lies on any more."""
+
+    start: int
+    nbytes: int
+
+
+@dataclass(slots=True, eq=False)
+class _Sample:
+    key: Key
+    numbers: int = 0
+    skeleton: int = 0
+    cost_us: int = 0
+    offset: int = -1  # in memory
+    there: bool = False  # in memory, and written
+    file: tuple[int, int, int] | None = None  # segment, offset, checksum or -1: written
+    placed_in: tuple[int, int] | None = None  # where its maker writes it
+    maker: int | None = None
+    pins: int = 0
+    waits: list[_Waiting] = field(default_factory=list)
+
+    @property
+    def extent(self) -> int:
+        return -(-(self.numbers + self.skeleton) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    client: int
+    wait: Wait
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Client:
+    consumer: int
+    made: set[Key] = field(default_factory=set)  # or to be made
+    pinned: dict[int, list[_Sample]] = field(default_factory=dict)
+    waiting: dict[int, _Waiting] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Counts:
+    hits: int = 0
+    misses: int = 0
+    disk_hits: int = 0
+    hit_bytes: int = 0
+    saved_us: int = 0
+
+
+class Books:
+    """See the module's text. `memory`: the bound, in bytes; 0: nothing is kept in memory."""
+
+    def __init__(self, memory: int, span: int, page: int, index: Index | None = None) -> None:
+        self._memory = memory
+        self._extents = Extents(span, page)
+        self._index = index
+        self._samples: dict[Key, _Sample] = {}
+        self._order: Farthest[Key] = Farthest()  # what is in memory
+        self._clients: dict[int, _Client] = {}
+        self._course: Plan | None = None
+        self._schedule = Schedule(None)
+        self._epoch = -1  # the latest that was asked for
+        self._variant = 0
+        self._variant_since = -1  # epoch
+        self._reach = self._deepest = 0  # batches that the epoch before, and this one, have had
+        self._counts: defaultdict[int, _Counts] = defaultdict(_Counts)
+        self._kept = self._evicted = self._refused = 0
+        self.freed: list[Freed] = []
+        self.written: list[Record] = []
+        for record in index.records if index is not None else ():
+            sample = _Sample((0, record.key), record.numbers, record.skeleton, record.cost_us)
+            check = record.check if record.doubtful else -1
+            sample.file = record.segment, record.offset, check
+            self._samples[sample.key] = sample
+
+    # ---- clients
+
+    def enter(self, client: int, consumer: int) -> None:
+        """A client is there."""
+        self._clients[client] = _Client(consumer)
+
+    def leave(self, client: int) -> list[Reply]:
+        """It is gone, however that came: others make what it was at."""
+        gone = self._clients.pop(client)
+        for waiting in gone.waiting.values():
+            waiting.over = True
+        for pinned in gone.pinned.values():
+            self._unpin(pinned)
+        left = [self._samples[key] for key in sorted(gone.made)]
+        for sample in left:
+            self._drop_placed(sample)
+            sample.maker = None
+        return [reply for sample in left for reply in self._released(sample)]
+
+    def follow(self, plan: Plan) -> None:
+        """Epochs go by this plan from now on."""
+        if plan != self._course:
+            self._reach = self._deepest = 0
+            self._course = plan
+            self._schedule = Schedule(plan)
+            for key in self._order.before(NEVER):
+                self._order.put(key, NEVER)  # until it is asked for again
+            self._epoch = -1
+
+    # ---- asking
+
+    def ask(self, client: int, ask: Ask) -> Answer:
+        """Where the keys are; those that nobody has or makes are the client's to make."""
+        me = self._clients[client]
+        if ask.done:
+            self.done(client, ask.done)
+        self._note_epoch(ask)
+        counts = self._counts[ask.consumer]
+        rows = np.full((len(ask.keys), 6), -1, np.int64)
+        times = self._times(ask)
+        pinned: list[_Sample] = []
+        table = []
+        for number, time in zip(ask.keys.tolist(), times, strict=True):
+            key = ask.variant, number
+            sample = self._samples.get(key)
+            if sample is None:
+                sample = self._samples[key] = _Sample(key)
+            if sample.there:
+                if not ask.ahead:
+                    self._order.put(key, time)
+                    sample.pins += 1
+                    pinned.append(sample)
+                    self._hit(counts, sample)
+                table.append((IN_MEMORY, -1, sample.offset, sample.numbers, sample.skeleton, -1))
+            elif sample.file is not None:
+                segment, offset, check = sample.file
+                if not ask.ahead:
+                    self._hit(counts, sample)
+                    counts.disk_hits += 1
+                table.append((IN_FILE, segment, offset, sample.numbers, sample.skeleton, check))
+            elif sample.maker is None:
+                sample.maker = client
+                me.made.add(key)
+                counts.misses += 1
+                table.append((TO_MAKE, -1, -1, 0, 0, -1))
+            else:
+                table.append((BUSY, -1, -1, 0, 0, -1))
+        if pinned:
+            me.pinned.setdefault(ask.serial, []).extend(pinned)
+        if table:
+            rows[:] = table
+        return Answer(ask.serial, rows)
+
+    def wait(self, client: int, wait: Wait) -> list[Reply]:
+        """Answer `wait` now if that can be, else later."""
+        waiting = _Waiting(client, wait)
+        found = [self._samples.get((wait.variant, key)) for key in wait.keys.tolist()]
+        if any(sample is None or _is_free(sample) for sample in found) or not any(
+            sample is not None and _is_busy(sample) for sample in found
+        ):
+            return [self._answered(waiting)]
+        self._clients[client].waiting[wait.serial] = waiting
+        for sample in found:
+            if sample is not None and _is_busy(sample):
+                sample.waits.append(waiting)
+        return []
+
+    def done(self, client: int, serial: int) -> None:
+        """The client looks at nothing of `serial` any more, and doesn't wait for it."""
+        me = self._clients[client]
+        waiting = me.waiting.pop(serial, None)
+        if waiting is not None:
+            waiting.over = True
+        self._unpin(me.pinned.pop(serial, ()))
+
+    # ---- keeping
+
+    def room(self, client: int, room: Room) -> Placed:
+        """Where the client may write samples that it has made. Raises `OSError` of the files."""
+        me = self._clients[client]
+        placed = []
+        for variant, number, epoch, k, ahead, numbers, skeleton, cost_us in room.rows.tolist():
+            key = variant, number
+            sample = self._samples.get(key)
+            if sample is None:
+                sample = self._samples[key] = _Sample(key)
+            if sample.offset >= 0 or sample.maker not in (None, client):
+                placed.append((-1, -1, -1))  # somebody else has been faster
+                continue
+            sample.maker = client
+            me.made.add(key)
+            sample.numbers, sample.skeleton = numbers, skeleton
+            sample.cost_us = max(sample.cost_us, cost_us)
+            time = self._time(variant, number, epoch, k, bool(ahead))
+            if self._make_room(sample.extent, time if ahead else self._end_of_reach(time)):
+                start = self._extents.hole(sample.extent)
+                assert start is not None
+                self._extents.take(start, sample.extent)
+                sample.offset = start
+                self._order.put(key, time)
+                sample.pins += 1  # until it is written
+            else:
+                self._refused += 1
+            if self._index is not None and sample.file is None and not variant:
+                sample.placed_in = self._index.place(numbers + skeleton)
+            placed.append((sample.offset, *(sample.placed_in or (-1, -1))))
+        rows = np.array(placed, np.int64).reshape(-1, 3)
+        return Placed(room.serial, rows)
+
+    def keep(self, client: int, keep: Keep) -> list[Reply]:
+        """What was placed is written, or isn't; `written` has what the index is to be told."""
+        me = self._clients[client]
+        samples = []
+        for variant, number, in_memory, in_file, check in keep.rows.tolist():
+            sample = self._samples.get((variant, number))
+            if sample is None:
+                continue
+            if check == _DAMAGED:
+                sample.file = None
+                continue
+            if sample.maker != client:
+                continue
+            me.made.discard(sample.key)
+            sample.maker = None
+            if in_file and sample.placed_in is not None:
+                segment, offset = sample.placed_in
+                sample.file, sample.placed_in = (segment, offset, -1), None
+                self.written.append(
+                    Record(number, segment, offset, sample.numbers, sample.skeleton,
+                           min(sample.cost_us, 2**32 - 1), check)
+                )  # fmt: skip
+            if in_memory and sample.offset >= 0:
+                sample.there = True
+                sample.pins -= 1
+                self._kept += 1
+            self._drop_placed(sample)
+            samples.append(sample)
+        return [reply for sample in samples for reply in self._released(sample)]
+
+    def figures(self, consumer: int) -> CacheStats:
+        """How it is going."""
+        counts, index = self._counts[consumer], self._index
+        return CacheStats(
+            counts.hits,
+            counts.misses,
+            counts.disk_hits,
+            counts.hit_bytes,
+            counts.saved_us * 1e-6,
+            self._kept,
+            self._evicted,
+            self._refused,
+            self._used,
+            self._memory,
+            index.used if index is not None else 0,
+            index.size if index is not None else None,
+        )
+
+    # ---- inside
+
+    @property
+    def _used(self) -> int:
+        return self._extents.resident + _OWN_BYTES * len(self._order)
+
+    def _hit(self, counts: _Counts, sample: _Sample) -> None:
+        counts.hits += 1
+        counts.hit_bytes += sample.numbers + sample.skeleton
+        counts.saved_us += sample.cost_us
+
+    def _note_epoch(self, ask: Ask) -> None:
+        """At the first that is asked of an epoch: what was not used in its time has another one."""
+        if ask.variant != self._variant and ask.epoch > self._variant_since:
+            for key in self._order.before(NEVER):
+                self._order.put(key, NEVER)
+            self._variant, self._variant_since = ask.variant, ask.epoch
+        if ask.ahead or not self._schedule.steps:
+            return
+        if ask.epoch == self._epoch:
+            self._deepest = max(self._deepest, ask.k + 1)
+        if ask.epoch == self._epoch - 1:
+            self._reach = max(self._reach, ask.k + 1)
+        if ask.epoch <= self._epoch:
+            return
+        self._reach = self._deepest if self._epoch >= 0 else self._schedule.steps
+        self._epoch, self._deepest = ask.epoch, ask.k + 1
+        # Consumers may be an epoch apart.
+        late = self._order.before(self._schedule.time(ask.epoch - 1, 0))
+        numbers = np.array([number for _, number in late], np.int64)
+        for key, time in zip(late, self._after(numbers, ask.epoch - 1), strict=True):
+            self._order.put(key, time if key[0] == self._variant else NEVER)
+
+    def _times(self, ask: Ask) -> list[int]:
+        """When each key is wanted again after this."""
+        if ask.epoch == UNPLANNED or ask.variant != self._variant or not self._schedule.steps:
+            return [NEVER] * len(ask.keys)
+        return self._after(ask.keys, ask.epoch)
+
+    def _after(self, numbers: Rows, epoch: int) -> list[int]:
+        """When samples are wanted next after their use in `epoch`, by epochs as long as the last.
+
+        What the next epoch doesn't reach, the one after it may.
+        """
+        schedule, reach = self._schedule, self._reach or self._schedule.steps
+        times = schedule.after(numbers, epoch)
+        beyond = times % schedule.steps >= reach
+        if beyond.any():
+            later = schedule.after(numbers[beyond], epoch + 1)
+            later[later % schedule.steps >= reach] = NEVER
+            times[beyond] = later
+        found: list[int] = times.tolist()
+        return found
+
+    def _time(self, variant: int, number: int, epoch: int, k: int, ahead: bool) -> int:
+        if epoch == UNPLANNED or variant != self._variant or not self._schedule.steps:
+            return NEVER
+        if ahead:
+            return self._schedule.time(epoch, k)
+        return self._after(np.array([number]), epoch)[0]
+
+    def _end_of_reach(self, time: int) -> int:
+        """What is wanted after this may go for a sample that is wanted at `time`."""
+        if time == NEVER or not self._schedule.steps:
+            return NEVER
+        epoch = time // self._schedule.steps
+        return self._schedule.time(epoch, self._reach or self._schedule.steps)
+
+    def _make_room(self, nbytes: int, time: int) -> bool:
+        """Whether so many bytes fit, once what is wanted after `time` may go."""
+        if not 0 < nbytes <= self._memory - _OWN_BYTES:
+            return False
+        while True:
+            start = self._extents.hole(nbytes)
+            if start is None:
+                return False
+            missing = self._used + self._extents.cost(start, nbytes) + _OWN_BYTES - self._memory
+            if missing <= 0:
+                return True
+            victims, found = [], 0
+            order = self._order.later_than(time)
+            for key in order:
+                sample = self._samples[key]
+                if not sample.pins:
+                    victims.append(sample)
+                    found += sample.extent + _OWN_BYTES
+                    if found >= missing:
+                        break
+            order.close()
+            if found < missing:
+                return False
+            for sample in victims:
+                self._evict(sample)
+                self._evicted += 1
+
+    def _evict(self, sample: _Sample) -> None:
+        freed = self._extents.give(sample.offset, sample.extent)
+        if freed is not None:
+            self.freed.append(Freed(*freed))
+        self._order.remove(sample.key)
+        sample.offset, sample.there = -1, False
+        self._forget(sample)
+
+    def _forget(self, sample: _Sample) -> None:
+        if _is_free(sample) and not sample.waits:
+            self._samples.pop(sample.key, None)
+
+    def _unpin(self, samples: list[_Sample] | tuple[()]) -> None:
+        for sample in samples:
+            sample.pins -= 1
+
+    def _drop_placed(self, sample: _Sample) -> None:
+        """What was placed and isn't written has no place any more."""
+        sample.placed_in = None
+        if sample.offset >= 0 and not sample.there:
+            sample.pins -= 1
+            self._evict(sample)
+
+    def _released(self, sample: _Sample) -> list[Reply]:
+        """Its maker is done with `sample`: answer those that can go on."""
+        waits, sample.waits = sample.waits, []
+        replies = []
+        for waiting in waits:
+            if waiting.over:
+                continue
+            keys = waiting.wait.keys.tolist()
+            variant = waiting.wait.variant
+            found = [self._samples.get((variant, key)) for key in keys]
+            free = any(each is None or _is_free(each) for each in found)
+            busy = any(each is not None and _is_busy(each) for each in found)
+            if free or not busy:
+                waiting.over = True
+                self._clients[waiting.client].waiting.pop(waiting.wait.serial, None)
+                replies.append(self._answered(waiting))
+            else:
+                for each in found:
+                    if each is not None and _is_busy(each) and waiting not in each.waits:
+                        each.waits.append(waiting)
+        self._forget(sample)
+        return replies
+
+    def _answered(self, waiting: _Waiting) -> Reply:
+        wait = waiting.wait
+        return Reply(waiting.client, self.ask(waiting.client, Ask(*wait)))
+
+
+_DAMAGED = -2
+"""The checksum in a row of `Keep` that says: what lies in the file is damaged."""
+
+
+def _is_free(sample: _Sample) -> bool:
+    """Neither there nor made by anybody."""
+    return not sample.there and sample.file is None and sample.maker is None
+
+
+def _is_busy(sample: _Sample) -> bool:
+    return not sample.there and sample.file is None and sample.maker is not None

@@ -1,0 +1,80 @@
+"""The training process's end of a store: it keeps it alive, and asks how it is going."""
+
+from __future__ import annotations
+
+import threading
+
+from swift_loader.cache.client import Client, StoreGoneError
+from swift_loader.cache.naming import StoreName
+from swift_loader.telemetry.figures import PREFIX, Reading
+from swift_loader.telemetry.stats import CacheStats
+
+__all__ = ["Keeper"]
+
+
+class Keeper:
+    """Holds a connection from `hold` to `close`: workers may come and go, and the store stays.
+
+    May be used from any thread. Without a name, there is no cache.
+    """
+
+    def __init__(self, name: StoreName | None) -> None:
+        self._name = name
+        self._consumer = 0
+        self._client: Client | None = None
+        self._lock = threading.Lock()
+        self._last: CacheStats | None = None
+
+    def hold(self, nb_samples: int | None, consumer: int) -> None:
+        """Connect to the store of a data set of this length. Where there is none, workers warn."""
+        if self._name is None:
+            return
+        self._name, self._consumer = self._name.of_length(nb_samples), consumer
+        self._last = CacheStats()
+        with self._lock:
+            self._connect()
+
+    def figures(self) -> CacheStats | None:
+        """How it is going; what was known last where the store is gone."""
+        with self._lock:
+            if self._last is None:
+                return None
+            if self._client is None or self._client.closed:
+                self._connect()
+            if self._client is not None:
+                try:
+                    self._last = self._client.figures(self._consumer)
+                except StoreGoneError:
+                    self._client = None
+            return self._last
+
+    def readings(self) -> list[Reading]:
+        """The same for sinks of metrics; none without a cache."""
+        found = self.figures()
+        if found is None:
+            return []
+        values = {
+            "cache_hits_total": found.hits,
+            "cache_misses_total": found.misses,
+            "cache_hit_bytes_total": found.hit_bytes,
+            "cache_saved_seconds_total": found.saved_s,
+            "cache_evicted_total": found.evicted,
+            "cache_memory_bytes": found.memory_used,
+            "cache_disk_bytes": found.disk_used,
+        }
+        return [Reading(PREFIX + name, value) for name, value in values.items()]
+
+    def close(self) -> None:
+        """Let the store go."""
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+            self._client = self._name = None
+
+    def _connect(self) -> None:
+        if self._name is None:
+            return
+        try:
+            self._client = Client(self._name, self._consumer)
+        except StoreGoneError:
+            self._client = None

@@ -1,0 +1,220 @@
+"""Fetching the samples of a batch through the store: what is there is read, the rest is made.
+
+Where there is no store (it was killed, it can't be started), everything is made as without one; a
+new store is started at the next batch, and a warning comes once where that fails.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from swift_loader.batch.fetch import Raised
+from swift_loader.cache.client import Client, StoreGoneError, Use
+from swift_loader.cache.messages import BUSY, TO_MAKE, Rows
+from swift_loader.cache.naming import StoreName
+from swift_loader.cache.samples import Layer, rebuilt
+from swift_loader.plan import Plan
+
+__all__ = ["Kept", "Writer"]
+
+_WAIT_S = 10.0
+"""For a sample that another process makes; then it is made here too. Samples may be slow, but a
+process that was stopped makes none."""
+_DAMAGED = -2
+_CHUNK_BYTES = 1 << 24
+
+Make = Callable[[list[int]], list[Any]]
+
+
+class Writer:
+    """Puts samples into a store. For one thread."""
+
+    def __init__(self) -> None:
+        self._layer = Layer()
+        self._said = False
+
+    def put(self, client: Client, made: Sequence[tuple[int, Any]], use: Use, cost_s: float) -> None:
+        """Keep samples of these keys, each of which took `cost_s`. Raises `StoreGoneError`."""
+        cost_us = int(cost_s * 1e6)
+        waiting: list[tuple[int, Any]] = []
+        nbytes = 0
+        for key, sample in made:
+            try:
+                laid = self._layer.lay(sample)
+            except Exception as error:  # noqa: BLE001 - the sample is used all the same
+                self._say(error)
+                client.keep([(use.variant, key, 0, 0, 0)])
+                continue
+            numbers, skeleton = laid.pieces
+            waiting.append((key, (numbers.copy(), skeleton)))
+            nbytes += laid.numbers + laid.skeleton
+            if nbytes > _CHUNK_BYTES:
+                self._write(client, waiting, use, cost_us)
+                waiting, nbytes = [], 0
+        if waiting:
+            self._write(client, waiting, use, cost_us)
+
+    def _write(
+        self, client: Client, waiting: list[tuple[int, Any]], use: Use, cost_us: int
+    ) -> None:
+        about = (use.epoch, use.k, int(use.ahead))
+        placed = client.room(
+            [
+                (use.variant, key, *about, len(numbers), len(skeleton), cost_us)
+                for key, (numbers, skeleton) in waiting
+            ]
+        )
+        rows = []
+        for (key, pieces), place in zip(waiting, placed.tolist(), strict=True):
+            offset, segment, file_offset = place
+            check = None
+            if offset >= 0:
+                client.write_memory(offset, pieces)
+            if segment >= 0:
+                check = client.write_file(segment, file_offset, pieces)
+            in_file = check is not None
+            rows.append((use.variant, key, int(offset >= 0), int(in_file), check or 0))
+        client.keep(rows)
+
+    def _say(self, error: Exception) -> None:
+        if not self._said:
+            self._said = True
+            warnings.warn(
+                f"the cache can't keep a sample: {error}. It is made again each time",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+class Kept:
+    """The samples of one data set, for one consumer. For one thread.
+
+    `copies`: code of the user's sees the samples.
+    """
+
+    def __init__(self, name: StoreName, consumer: int, *, copies: bool) -> None:
+        self.name = name
+        self.consumer = consumer
+        self._copies = copies
+        self._plan: Plan | None = None
+        self._client: Client | None = None
+        self._writer = Writer()
+        self._looked_at: list[int] = []
+        self._given_up = False
+        self._use = Use(0, -1, 0, consumer)
+
+    def begin(self, plan: Plan | None, use: Use) -> None:
+        """The samples that are fetched now are for this batch. `plan`: of ordinary epochs."""
+        self._use = use
+        if plan is not None and plan is not self._plan and plan != self._plan:
+            self._plan = plan
+            if self._client is not None and not self._client.closed:
+                try:
+                    self._client.follow(plan)
+                except StoreGoneError:
+                    self._client.close()
+
+    def end(self) -> None:
+        """The batch is made: nothing of it is looked at any more."""
+        looked_at, self._looked_at = self._looked_at, []
+        try:
+            for serial in looked_at:
+                if self._client is not None and not self._client.closed:
+                    self._client.done_soon(serial)
+        except StoreGoneError:
+            self._looked_at = []
+
+    def fetch(self, keys: list[int], make: Make) -> list[Any]:
+        """The samples of `keys`, those that are not there by `make`, which gives `Raised` too."""
+        samples: dict[int, Any] = {}
+        try:
+            client = self._connected()
+            if client is not None:
+                self._through(client, keys, make, samples)
+        except StoreGoneError:
+            self.end()
+        missing = [key for key in dict.fromkeys(keys) if key not in samples]
+        if missing:
+            samples.update(zip(missing, make(missing), strict=True))
+        return [samples[key] for key in keys]
+
+    def close(self) -> None:
+        """Leave the store."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # ---- inside
+
+    def _connected(self) -> Client | None:
+        if self._client is not None and not self._client.closed:
+            return self._client
+        if self._given_up:
+            return None
+        try:
+            self._client = Client(self.name, self.consumer, self._plan)
+        except StoreGoneError as error:
+            self._given_up = True
+            warnings.warn(
+                f"there is no cache: {error}. Samples are made each time",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+            return None
+        return self._client
+
+    def _through(
+        self, client: Client, keys: list[int], make: Make, samples: dict[int, Any]
+    ) -> None:
+        """Read or make all of `keys`; those that can't be had in time are left out."""
+        wanted = np.array(list(dict.fromkeys(keys)), np.int64)
+        serial, rows = client.ask(wanted, self._use)
+        self._looked_at.append(serial)
+        while True:
+            to_make = self._read(client, wanted, rows, samples)
+            if to_make:
+                self._make(client, to_make, make, samples)
+            wanted = wanted[rows[:, 0] == BUSY]
+            if not len(wanted):
+                return
+            found = client.wait(wanted, self._use, _WAIT_S)
+            if found is None:
+                return
+            serial, rows = found
+            self._looked_at.append(serial)
+
+    def _read(self, client: Client, keys: Rows, rows: Rows, samples: dict[int, Any]) -> list[int]:
+        """Read what is there; those that are to be made."""
+        to_make = []
+        for key, row in zip(keys.tolist(), rows, strict=True):
+            if row[0] == TO_MAKE:
+                to_make.append(key)
+            elif row[0] != BUSY:
+                data = client.bytes_at(row)
+                if data is None:
+                    client.keep([(self._use.variant, key, 0, 0, _DAMAGED)])
+                    to_make.append(key)
+                else:
+                    samples[key] = rebuilt(data, int(row[3]), copy=self._copies)
+        return to_make
+
+    def _make(self, client: Client, keys: list[int], make: Make, samples: dict[int, Any]) -> None:
+        began_s = time.perf_counter()
+        kept = False
+        try:
+            made = make(keys)
+            cost_s = (time.perf_counter() - began_s) / len(keys)
+            pairs = list(zip(keys, made, strict=True))
+            samples.update(pairs)
+            good = [(key, sample) for key, sample in pairs if type(sample) is not Raised]
+            bad = [key for key, sample in pairs if type(sample) is Raised]
+            self._writer.put(client, good, self._use, cost_s)
+            keys, kept = bad, not bad
+        finally:
+            if not kept and not client.closed:  # others need not wait for these
+                client.keep([(self._use.variant, key, 0, 0, 0) for key in keys])

@@ -1,0 +1,493 @@
+"""A cache changes nothing but the time: the same batches, whatever is kept, and whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import signal
+import socket
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from swift_loader import ConfigError, SwiftLoader
+from swift_loader.cache import Cache, current
+from tests import datasets
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+_N = 60
+_MARK = "SWIFT_LOADER_TEST_CACHE"
+
+
+class Counted:
+    """Samples of many types; each making is a line in a file."""
+
+    def __init__(self, path: str, n: int = _N, slow_s: float = 0.0) -> None:
+        self.path, self.n, self.slow_s = path, n, slow_s
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        with open(self.path, "a") as file:
+            file.write(f"{i}\n")
+        time.sleep(self.slow_s)
+        return {
+            "row": torch.arange(600) + i,
+            "array": np.full((3, 5), i, np.float32).T,
+            "text": f"sample {i}" * (i % 5),
+            "pair": (i, float(i)),
+            "bits": torch.full((4,), i, dtype=torch.bfloat16),
+        }
+
+
+class Async(Counted):
+    """A sample says how many were under way when it was asked for."""
+
+    under_way = 0
+
+    async def __getitem__(self, i: int) -> dict[str, Any]:  # type: ignore[override]
+        self.under_way += 1
+        under_way = self.under_way
+        await asyncio.sleep(self.slow_s)
+        self.under_way -= 1
+        with open(self.path, "a") as file:
+            file.write(f"{i}\n")
+        return {"row": torch.arange(600) + i, "under_way": under_way}
+
+
+class AsyncMany(Async):
+    async def __getitems__(self, indices: list[int]) -> list[Any]:
+        return await asyncio.gather(*(super(AsyncMany, self).__getitem__(i) for i in indices))
+
+
+class Drawing(datasets.Numbers):
+    def __getitem__(self, i: int) -> Any:
+        return super().__getitem__(i)[0] + torch.rand(1), i
+
+
+class ByHand(Counted):
+    """Keeps by hand what is expensive, and draws besides."""
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        kept = current().get(("file", i), lambda: super(ByHand, self).__getitem__(i))
+        kept["row"] += 1000  # one's own
+        return {"row": kept["row"], "draw": random.random()}
+
+
+class Stream(torch.utils.data.IterableDataset[Any]):
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Any:
+        return iter(range(self.n))
+
+
+class Sized:
+    """Samples of a size that is told later."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.size = n, 1
+
+    def __len__(self) -> int:
+        return self.n
+
+    def resize(self, size: int) -> None:
+        self.size = size
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        return torch.full((self.size,), i)
+
+
+def augment(sample: dict[str, Any]) -> dict[str, Any]:
+    sample["row"] *= 2  # in place, as transforms do
+    sample["draw"] = random.random()
+    return sample
+
+
+def made(path: Path) -> Counter[int]:
+    return Counter(map(int, path.read_text().split())) if path.exists() else Counter()
+
+
+def plain(batch: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.tolist() if isinstance(value, torch.Tensor) else
+        [part.tolist() for part in value] if name == "pair" else value
+        for name, value in batch.items()
+    }  # fmt: skip
+
+
+def epochs(loader: SwiftLoader, count: int = 3) -> list[list[Any]]:
+    return [[plain(batch) for batch in loader] for _ in range(count)]
+
+
+@pytest.fixture(autouse=True)
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the stores of this test have in their environment."""
+    mark = secrets.token_hex(8)
+    monkeypatch.setenv(_MARK, mark)
+    return mark
+
+
+def stores(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            store = "swift_loader.cache.process" in " ".join(process.cmdline())
+            if store and process.environ().get(_MARK) == mark and process.is_running():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "made"
+
+
+@pytest.fixture
+def want(tmp_path: Path) -> list[list[Any]]:
+    with SwiftLoader(Counted, {"path": str(tmp_path / "plain")}, **OPTIONS) as loader:
+        return epochs(loader)
+
+
+OPTIONS: dict[str, Any] = {
+    "batch_size": 7,
+    "shuffle": True,
+    "seed": 4,
+    "validate": False,
+    "worker_per_consumer": 0,
+}
+_SAMPLE_BYTES = 8 * 600 + 500
+
+
+@pytest.mark.parametrize(
+    ("size", "others"),
+    [
+        ("1MB", {"worker_per_consumer": 2}),
+        (_N * _SAMPLE_BYTES // 2, {"worker_per_consumer": 2}),
+        (300, {}),
+        ("1MB", {"threads_per_worker": 3, "worker_per_consumer": 1}),
+    ],
+)
+def test_batches_are_those_without_a_cache(
+    size: int | str, others: dict[str, Any], path: Path, want: list[list[Any]]
+) -> None:
+    with SwiftLoader(Counted, {"path": str(path)}, cache=size, **{**OPTIONS, **others}) as loader:
+        assert epochs(loader) == want
+        figures = loader.stats().cache
+    assert figures is not None
+    assert figures.memory_used <= figures.memory_size
+    times = made(path)
+    assert len(times) == _N
+    if size == "1MB":
+        assert set(times.values()) == {1}
+        assert figures.hits > _N
+    elif size != 300:
+        assert figures.hits > _N // 3
+
+
+def test_a_transform_gets_a_sample_of_its_own_each_time(path: Path, tmp_path: Path) -> None:
+    options = {**OPTIONS, "transform": augment}
+    with SwiftLoader(Counted, {"path": str(tmp_path / "plain")}, **options) as loader:
+        want = epochs(loader)
+    options["worker_per_consumer"] = 2
+    with SwiftLoader(Counted, {"path": str(path)}, cache="1MB", **options) as loader:
+        assert epochs(loader) == want
+    assert want[0] != want[1]
+
+
+def test_two_ranks_make_each_sample_once(path: Path) -> None:
+    options = {**OPTIONS, "nb_consumer": 2, "worker_per_consumer": 1, "cache": "1MB"}
+    with (
+        SwiftLoader(Counted, {"path": str(path)}, **options) as one,
+        SwiftLoader(Counted, {"path": str(path)}, **options) as two,
+    ):
+        one.start(0)
+        two.start(1)
+        for _ in range(3):
+            rows = [
+                int(row) for pair in zip(one, two, strict=True) for batch in pair
+                for row in batch["row"][:, 0]
+            ]  # fmt: skip
+            assert sorted(rows) == list(range(_N))
+        figures, metrics = two.stats().cache, two.metrics()
+    assert metrics["swift_loader_cache_memory_bytes"] > _N * 8 * 600
+    assert set(made(path).values()) == {1}
+    assert figures is not None
+    assert figures.kept == _N
+
+
+def test_what_another_process_makes_is_not_made_twice(path: Path) -> None:
+    options = {**OPTIONS, "worker_per_consumer": 1, "cache": Cache("1MB", key="k")}
+    with (
+        SwiftLoader(Counted, {"path": str(path), "slow_s": 0.005}, **options) as one,
+        SwiftLoader(Counted, {"path": str(path), "slow_s": 0.005}, **options) as two,
+    ):
+        one.start()
+        two.start()
+        for first, second in zip(one, two, strict=True):
+            assert plain(first) == plain(second)
+    assert set(made(path).values()) == {1}
+
+
+@pytest.mark.parametrize("kind", [Async, AsyncMany])
+@pytest.mark.parametrize("cache", [None, "2MB"])
+def test_coroutines_give_samples_and_many_wait_at_once(
+    kind: Any, cache: str | None, path: Path
+) -> None:
+    kwargs = {"path": str(path), "slow_s": 0.02, "n": 240}
+    options = {**OPTIONS, "batch_size": 4, "worker_per_consumer": 1, "cache": cache}
+    with SwiftLoader(kind, kwargs, **options) as loader:
+        batches = list(loader)
+    rows = [int(row) for batch in batches for row in batch["row"][:, 0]]
+    assert sorted(rows) == list(range(240))
+    most = max(int(batch["under_way"].max()) for batch in batches)
+    assert most >= (8 if cache is None else 50)  # without: those of two batches
+    if cache is not None:
+        assert set(made(path).values()) == {1}
+
+
+def test_samples_that_raise_are_as_without_a_cache(path: Path) -> None:
+    for cache in (None, "1MB"):
+        with SwiftLoader(
+            datasets.Raises, {"n": 12, "bad": (5,)}, batch_size=4, cache=cache, on_error="skip"
+        ) as loader:
+            for _ in range(2):
+                assert [len(batch[1]) for batch in loader] == [4, 3, 4]
+            assert set(loader.stats().skipped) == {5}
+
+
+def test_a_data_set_that_draws_is_refused(path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Drawing\[i\] draws random numbers from torch.*transf"):
+        SwiftLoader(Drawing, {"n": 8}, cache="1MB")
+    with (
+        SwiftLoader(Drawing, {"n": 8}, cache="1MB", worker_per_consumer=0) as loader,
+        pytest.raises(ConfigError, match="draws"),
+    ):
+        list(loader)
+    with pytest.raises(ConfigError, match="samples=False"):
+        SwiftLoader(Stream, {"n": 8}, cache="1MB")
+
+
+def test_a_data_set_keeps_by_hand_what_it_likes(path: Path) -> None:
+    options = {**OPTIONS, "worker_per_consumer": 2, "validate": True}
+    cache = Cache("1MB", samples=False)
+    with SwiftLoader(ByHand, {"path": str(path)}, cache=cache, **options) as loader:
+        path.unlink(missing_ok=True)  # of the trial
+        got = epochs(loader, 2)
+    rows = sorted(row[0] for batch in got[1] for row in batch["row"])
+    assert rows == list(range(1000, 1000 + _N))
+    assert got[0][0]["draw"] != got[1][0]["draw"]
+    assert set(made(path).values()) == {1}
+    assert current().get("key", lambda: 7) == 7  # without a loader
+
+
+def test_calls_of_the_data_set_have_samples_of_their_own() -> None:
+    with SwiftLoader(Sized, {"n": 12}, batch_size=4, worker_per_consumer=2, cache="1MB") as loader:
+        before = epochs_of_told(loader)
+        assert before == epochs_of_told(loader)
+        loader.call_dataset("resize", 3)
+        assert epochs_of_told(loader) == epochs_of_told(loader) != before
+
+
+def epochs_of_told(loader: SwiftLoader) -> list[Any]:
+    return [batch.tolist() for batch in loader]
+
+
+def test_killed_worker_and_killed_store_cost_no_sample(
+    path: Path, want: list[list[Any]], mark: str
+) -> None:
+    kills(path, want, mark, rounds=6)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_killed_workers_and_stores_cost_no_sample_for_long(
+    path: Path, want: list[list[Any]], mark: str
+) -> None:
+    kills(path, want, mark, rounds=100)
+
+
+def kills(path: Path, want: list[list[Any]], mark: str, rounds: int) -> None:
+    """A rank whose workers and whose store are killed at random moments."""
+    choose = random.Random(rounds)
+    options = {**OPTIONS, "worker_per_consumer": 2, "max_worker_restarts": 10**6}
+    done = 0
+    with SwiftLoader(
+        Counted, {"path": str(path), "slow_s": 0.002}, cache=_N * _SAMPLE_BYTES // 2, **options
+    ) as loader:
+        while done < rounds:
+            loader.set_epoch(0)
+            for epoch in range(3):
+                for batch, right in zip(loader, want[epoch], strict=True):
+                    assert plain(batch) == right
+                    if done < rounds and choose.random() < 0.3:
+                        done += _kill_one(loader, mark, choose)
+
+
+def _kill_one(loader: SwiftLoader, mark: str, choose: random.Random) -> int:
+    time.sleep(choose.random() * 0.01)
+    victims = stores(mark) if choose.random() < 0.5 else []
+    if not victims:
+        pids = [worker.pid for worker in loader.stats().workers if worker.pid is not None]
+        victims = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)][:1]
+    for victim in victims:
+        try:
+            victim.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+    return len(victims) > 0
+
+
+def test_nothing_is_left_of_a_run_that_was_killed(tmp_path: Path, mark: str) -> None:
+    from tests.process.scripts import assert_gone, family, running, wait_for
+
+    script = """
+with SwiftLoader(Dataset, {"n": 400}, batch_size=4, cache="50MB", start_method="fresh") as loader:
+    for batch in loader:
+        pass
+    for batch in loader:
+        print("running", flush=True)
+        time.sleep(100)
+"""
+    with running(script, tmp_path) as process:
+        wait_for(process, "running")
+        whole = [*family(process.pid), *stores(mark)]
+        assert stores(mark)
+        process.kill()
+        assert_gone(whole)
+    assert not stores(mark)
+
+
+def test_a_rank_that_is_killed_leaves_the_store_to_the_others(
+    path: Path, tmp_path: Path, mark: str
+) -> None:
+    from tests.process.scripts import running, wait_for
+
+    script = f"""
+import sys; sys.path.insert(0, {os.getcwd()!r})
+from swift_loader.cache import Cache
+from tests.process.test_cache import Counted
+with SwiftLoader(
+    Counted, {{"path": {str(path)!r}, "slow_s": 0.002}}, batch_size=7, shuffle=True, seed=4,
+    validate=False, start_method="fresh", cache=Cache("1MB", key={mark!r}),
+) as loader:
+    for k, batch in enumerate(loader):
+        if k == 2:
+            print("running", flush=True)
+            time.sleep(100)
+"""
+    options = {**OPTIONS, "worker_per_consumer": 1, "cache": Cache("1MB", key=mark)}
+    kwargs = {"path": str(path), "slow_s": 0.002}
+    with running(script, tmp_path) as process:
+        wait_for(process, "running")
+        with SwiftLoader(Counted, kwargs, **options) as loader:
+            iterator = iter(loader)
+            batches = [plain(next(iterator))]
+            process.kill()
+            batches += [plain(batch) for batch in iterator]
+    with SwiftLoader(Counted, {"path": str(tmp_path / "plain")}, **OPTIONS) as loader:
+        assert batches == [plain(batch) for batch in loader]
+    assert sum(made(path).values()) <= _N + 7  # what the killed worker was at
+
+
+# ---- files
+
+
+def test_files_serve_the_next_run_and_no_other_data_set(path: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    options = {**OPTIONS, "worker_per_consumer": 1}
+    runs = []
+    for _ in range(2):
+        cache = Cache("1MB", disk=disk, key="k")
+        with SwiftLoader(Counted, {"path": str(path)}, cache=cache, **options) as loader:
+            runs.append(epochs(loader, 2))
+            figures = loader.stats().cache
+    assert runs[0] == runs[1]
+    assert set(made(path).values()) == {1}
+    assert figures is not None
+    assert figures.disk_hits >= _N
+    assert figures.misses == 0
+    [folder] = disk.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {each.stat().st_mode & 0o777 for each in folder.iterdir()} == {0o600}
+    other = {"path": str(path), "n": _N - 1}
+    with SwiftLoader(Counted, other, cache=Cache(disk=disk, key="k"), **options) as loader:
+        epochs(loader, 1)
+    assert len(list(disk.iterdir())) == 2
+    assert set(made(path).values()) == {1, 2}
+
+
+class Limited(Counted):
+    """Its process may write files of 200 kB at most. What it warns of goes into a file."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        warnings.showwarning = self._note
+
+    def _note(self, message: Warning | str, *about: Any) -> None:
+        with open(f"{self.path}-warned", "a") as file:
+            file.write(f"{message}\n")
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+        return super().__getitem__(i)
+
+
+def test_a_full_disk_costs_the_cache_and_not_the_run(
+    path: Path, tmp_path: Path, want: list[list[Any]]
+) -> None:
+    cache = Cache(disk=tmp_path / "disk")
+    options = {**OPTIONS, "worker_per_consumer": 2}
+    for _ in range(2):
+        with SwiftLoader(Limited, {"path": str(path)}, cache=cache, **options) as loader:
+            assert epochs(loader) == want
+    warned = Path(f"{path}-warned").read_text()
+    assert warned.count("can't be written any more") == 1  # the second run has a new file
+    times = made(path).values()
+    assert 10 < sum(each == 1 for each in times) < 50  # as many as there was room for
+
+
+def test_files_that_are_open_to_others_are_not_read(
+    path: Path, tmp_path: Path, want: list[list[Any]]
+) -> None:
+    disk = tmp_path / "disk"
+    options = {**OPTIONS, "worker_per_consumer": 1, "cache": Cache(disk=disk)}
+    for mode in (None, 0o755):
+        if mode is not None:
+            [folder] = disk.iterdir()
+            folder.chmod(mode)
+        with SwiftLoader(Counted, {"path": str(path)}, **options) as loader:
+            assert epochs(loader) == want
+    assert min(made(path).values()) >= 1 + 3
+
+
+def test_a_store_of_another_user_is_not_asked() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be another user")
+    from swift_loader.cache.starting import ForeignStoreError, connect_or_start
+
+    address = f"swift_loader-cache-test-{secrets.token_hex(4)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        os.seteuid(65534)
+        try:
+            listener.bind(f"\0{address}")
+            listener.listen(1)
+        finally:
+            os.seteuid(0)
+        with pytest.raises(ForeignStoreError):
+            connect_or_start(address)

@@ -1,0 +1,76 @@
+"""What is kept where not all fits: simulated against other rules, by the store's own books."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.further.eviction import batches_of, belady, fixed, lru, ours
+from swift_loader.cache.farthest import Farthest
+from swift_loader.cache.schedule import NEVER, Schedule
+from swift_loader.plan import Plan
+
+_EPOCHS = 10
+_SAMPLES = 600
+
+
+def _mean(rates: list[float]) -> float:
+    return sum(rates) / len(rates)
+
+
+@pytest.mark.parametrize("sizes", ["alike", "of many sizes", "tiny"])
+@pytest.mark.parametrize("nearby", [0, 256])
+def test_half_of_the_memory_gives_the_hits_of_the_best_rule_there_is(
+    sizes: str, nearby: int
+) -> None:
+    plan = Plan(_SAMPLES, 16, 2, True, nearby, 3)
+    draw = np.random.default_rng(1)
+    nbytes = {
+        "alike": np.full(_SAMPLES, 30_000),
+        "of many sizes": draw.integers(10_000, 50_000, _SAMPLES),
+        "tiny": draw.integers(100, 900, _SAMPLES),
+    }[sizes].tolist()
+    steps, capacity = plan.nb_batches(0), _SAMPLES // 2
+    memory = sum(nbytes) // 2 + (256 + 64) * capacity
+    batches = batches_of(plan, _EPOCHS, steps)
+    got, evicted = ours(plan, _EPOCHS, steps, memory, nbytes.__getitem__)
+    best = belady(batches, capacity)
+    assert _mean(got[1:]) > 0.98 * _mean(best[1:])
+    for rule in (lru, fixed):
+        assert all(a > 0.98 * b for a, b in zip(got[1:], rule(batches, capacity)[1:], strict=True))
+    assert not evicted  # nothing is gained by it
+
+
+def test_epochs_that_end_early_keep_what_the_next_one_reaches() -> None:
+    plan = Plan(_SAMPLES, 16, 2, True, 0, 3)
+    steps, capacity = plan.nb_batches(0) * 6 // 10, _SAMPLES // 2
+    memory = _SAMPLES // 2 * (30_000 + 256 + 64)
+    batches = batches_of(plan, _EPOCHS, steps)
+    got, _ = ours(plan, _EPOCHS, steps, memory, lambda sample: 30_000)
+    # In the first epoch nobody knows that it will end early.
+    assert _mean(got[2:]) > 1.2 * _mean(fixed(batches, capacity)[2:])
+    assert _mean(got[2:]) > 0.94 * _mean(belady(batches, capacity)[2:])
+
+
+def test_schedule_says_when_each_sample_comes_next() -> None:
+    plan = Plan(101, 7, 3, True, 0, 5)
+    schedule = Schedule(plan)
+    times = schedule.after(np.arange(101), 4)
+    for consumer in range(3):
+        for k in range(plan.nb_batches(consumer)):
+            samples = plan.batch(5, consumer, k)
+            assert (times[samples] == schedule.time(5, k)).all()
+    assert (Schedule(None).after(np.arange(3), 0) == NEVER).all()
+    assert (schedule.after(np.array([-3, 2**40]), 0) == NEVER).all()
+
+
+def test_farthest_gives_what_is_wanted_last_first() -> None:
+    order: Farthest[str] = Farthest()
+    for key, time in (("a", 3), ("b", 9), ("c", 5), ("d", NEVER)):
+        order.put(key, time)
+    order.put("a", 7)
+    order.remove("b")
+    assert list(order.later_than(4)) == ["d", "a", "c"]
+    assert list(order.later_than(5)) == ["d", "a"]
+    assert order.before(6) == ["c"]
+    assert len(order) == 3

@@ -16,6 +16,7 @@ MODULES = {
     "latency": "latency",
     "process-use": "process_use",
     "own-timings": "own_timings",
+    "metrics": "metrics_cost",
     "step-time": "step_time",
     "scaling": "scaling",
     "sharing": "sharing",

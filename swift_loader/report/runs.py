@@ -317,15 +317,16 @@ def _runs(found: dict[str, _Lines], path: str) -> Iterator[Run]:
 
 
 def _used(intervals: Iterable[Interval], what: str) -> float | None:
-    """CPU seconds of all workers."""
-    used = [
-        getattr(row, what) * interval.duration_s
-        for interval in intervals
-        if interval.totals.batches
-        for row in interval.workers
-        if getattr(row, what) is not None
-    ]
-    return sum(used) if used else None
+    """CPU seconds of all workers. A worker's first interval has none: it is taken for the mean."""
+    seconds, nb_known, nb_batches = 0.0, 0, 0
+    for interval in intervals:
+        for row in interval.workers:
+            nb_batches += row.batches
+            used = getattr(row, what)
+            if used is not None and row.batches:
+                seconds += used * interval.duration_s
+                nb_known += row.batches
+    return seconds * nb_batches / nb_known if nb_known else None
 
 
 def _sum(parts: Iterable[Totals]) -> Totals:

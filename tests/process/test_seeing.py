@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Iterator
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ import torch
 import torch.distributed
 
 from swift_loader import SwiftLoader
+from swift_loader.report.page import html_page
+from swift_loader.report.runs import read_runs
 from swift_loader.telemetry.ranks import RanksStats
+from swift_loader.telemetry.stats import LoaderStats
 from tests import datasets
 from tests.ranks import run_ranks
 
@@ -50,10 +54,17 @@ class Busy:
         return index
 
 
-def looped(loader: SwiftLoader, step_s: float) -> Iterator[Any]:
-    for batch in loader:
-        time.sleep(step_s)
-        yield batch
+def stats_of(loader: SwiftLoader, step_s: float, file: Path, epochs: int = 1) -> LoaderStats:
+    """After so many epochs with such a step. The page says the same as they do."""
+    with loader:
+        for _ in range(epochs):
+            for _ in loader:
+                time.sleep(step_s)
+        stats = loader.stats()
+    (run,), _ = read_runs([file])
+    assert run.verdict.bottleneck == stats.bottleneck, (run.evidence, stats)
+    assert escape(run.verdict.sentence) in html_page([run])
+    return stats
 
 
 def test_a_callable_gets_the_figures_of_a_run() -> None:
@@ -97,52 +108,47 @@ def test_the_slowest_samples_are_named() -> None:
     assert slowest[2][1] < 0.04
 
 
-def test_slow_storage_is_named() -> None:
-    with SwiftLoader(Sleepy, {"n": 96, "sleep_s": 0.02}, 4, worker_per_consumer=2) as loader:
-        for _ in looped(loader, 0.001):
-            pass
-        stats = loader.stats()
+def test_slow_storage_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    kwargs = {"n": 96, "sleep_s": 0.02}
+    loader = SwiftLoader(Sleepy, kwargs, 4, worker_per_consumer=2, benchmark_file=file)
+    stats = stats_of(loader, 0.001, file)
     assert stats.bottleneck == "workers: waiting in fetch", stats
     assert "threads_per_worker" in stats.advice
 
 
-def test_slow_code_is_named() -> None:
-    with SwiftLoader(Busy, {"n": 200, "busy_s": 0.004}, 4) as loader:
-        for _ in looped(loader, 0.0):
-            pass
-        stats = loader.stats()
+def test_slow_code_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    loader = SwiftLoader(Busy, {"n": 200, "busy_s": 0.004}, 4, benchmark_file=file)
+    stats = stats_of(loader, 0.0, file)
     # With other processes beside it, its worker starves.
     assert stats.bottleneck in ("workers: fetch", "CPUs"), stats
     assert "worker" in stats.advice
 
 
-def test_workers_that_starve_for_cpus_are_told_from_slow_code() -> None:
-    kwargs = {"n": 192, "busy_s": 0.004}
+def test_workers_that_starve_for_cpus_are_told_from_slow_code(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
     options: dict[str, Any] = {"worker_per_consumer": 4, "worker_affinity": [0]}
-    with SwiftLoader(Busy, kwargs, 4, **options) as loader:
-        for _ in looped(loader, 0.0):
-            pass
-        stats = loader.stats()
+    loader = SwiftLoader(Busy, {"n": 192, "busy_s": 0.004}, 4, benchmark_file=file, **options)
+    stats = stats_of(loader, 0.0, file)
     assert stats.bottleneck == "CPUs", stats
     assert "more workers make it worse" in stats.advice
 
 
-def test_a_slow_step_is_named() -> None:
-    with SwiftLoader(Sleepy, {"n": 160, "sleep_s": 0.0005}, 4, worker_per_consumer=2) as loader:
-        for _ in looped(loader, 0.02):
-            pass
-        stats = loader.stats()
+def test_a_slow_step_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    kwargs = {"n": 160, "sleep_s": 0.0005}
+    loader = SwiftLoader(Sleepy, kwargs, 4, worker_per_consumer=2, benchmark_file=file)
+    stats = stats_of(loader, 0.02, file)
     assert stats.bottleneck == "training loop", stats
     assert stats.verdict.startswith("The training loop is the bottleneck: loading costs")
 
 
-def test_one_slow_sample_in_a_thousand_is_named() -> None:
+def test_one_slow_sample_in_a_thousand_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
     kwargs = {"n": 2000, "sleep_s": 0.0001, "rare": 1000, "rare_s": 0.5}
-    with SwiftLoader(Sleepy, kwargs, 4, worker_per_consumer=2) as loader:
-        for _ in range(2):
-            for _ in looped(loader, 0.001):
-                pass
-        stats = loader.stats()
+    loader = SwiftLoader(Sleepy, kwargs, 4, worker_per_consumer=2, benchmark_file=file)
+    stats = stats_of(loader, 0.001, file, epochs=2)
     assert stats.bottleneck == "slow samples", stats
     assert "in_order=False" in stats.advice
     assert {index for index, _ in stats.slowest[:2]} == {17, 1017}

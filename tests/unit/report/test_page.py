@@ -167,24 +167,28 @@ def test_nothing_is_drawn_outside_of_its_plot(values, stacked):
             assert 0 <= float(y) <= HEIGHT
 
 
-def browse(tmp_path: Path, page: Path, *what: str) -> bytes:
-    """The browser's standard output, run without a window; it and its children end here."""
+def browse(tmp_path: Path, page: Path, *what: str, width: int = 1200) -> bytes:
+    """The browser's standard output, run without a window; it and its children end here.
+
+    Nothing may be said on its console.
+    """
     process = subprocess.Popen(
         [
             BROWSER,
             *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
             *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-            *("--hide-scrollbars", "--window-size=1200,3000"),
+            *("--hide-scrollbars", f"--window-size={width},3000"),
+            *("--enable-logging=stderr", "--log-level=0"),
             f"--user-data-dir={tmp_path / 'profile'}",
             *what,
             page.as_uri(),
         ],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        out, _ = process.communicate(timeout=60)
+        out, told = process.communicate(timeout=60)
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
@@ -192,6 +196,7 @@ def browse(tmp_path: Path, page: Path, *what: str) -> bytes:
             assert process.poll() is not None  # all have ended by themselves
         process.wait()
     assert process.returncode == 0
+    assert b"CONSOLE" not in told, told.decode(errors="replace")
     return out
 
 
@@ -267,3 +272,25 @@ def test_a_long_run_makes_a_page_of_less_than_two_megabytes(runs):
     ]
     long = replace(runs[0], intervals=tuple(many), events=tuple(events))
     assert len(html_page([long, *[long] * 7])) < 2_000_000
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_nothing_sticks_out_on_a_phone(tmp_path, runs):
+    image_module = pytest.importorskip("PIL.Image", reason="needs Pillow to look at the picture")
+    page = tmp_path / "report.html"
+    page.write_text(html_page(runs), encoding="utf-8")
+    shot = tmp_path / "page.png"
+    browse(
+        tmp_path,
+        page,
+        f"--screenshot={shot}",
+        "--blink-settings=preferredColorScheme=1",
+        width=390,
+    )
+    with image_module.open(shot) as image:
+        assert image.width == 390
+        margins = [image.convert("RGB").crop((x, 0, x + 6, image.height)) for x in (0, 384)]
+        for margin in margins:
+            ((_, color),) = margin.getcolors()
+            assert color == (0xFB, 0xFB, 0xFA)  # nothing but the page

@@ -1,0 +1,96 @@
+"""What sinks cost in batches a second: a callable, and a page that is scraped each second.
+
+Sinks are written to five times as often as they are by default, so that a short run shows it.
+"""
+
+from __future__ import annotations
+
+import threading
+import urllib.request
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks.consumer import Device
+from benchmarks.figures import Figure
+from benchmarks.further.own_timings import WORKLOADS
+from benchmarks.further.pairs import measure_in_turn
+from benchmarks.spread import ratios, spread
+from benchmarks.workloads import Workload
+
+_BAR = 0.98
+_INTERVAL_S = 1.0
+_PORT = 19_400
+
+
+def rate(workload: Workload, on: bool) -> dict[str, float]:
+    """Batches a second with or without sinks."""
+    import torch
+
+    from benchmarks.ours import batches
+    from swift_loader.telemetry.sinks import pump
+
+    torch.set_num_threads(1)
+    pump.INTERVAL_S = _INTERVAL_S
+    sinks = [lambda figures: None, f"prometheus://127.0.0.1:{_PORT}"] if on else None
+    ended = threading.Event()
+    with batches(workload, 2, metrics=sinks) as stream:
+        scraping = threading.Thread(target=_scrape, args=(ended,))
+        if on:
+            scraping.start()
+        device = Device(next(stream))
+        warm_until_s, nb_warm = perf_counter() + workload.warm_s, 0
+        while nb_warm < workload.warm_batches or perf_counter() < warm_until_s:
+            device.take(next(stream))
+            nb_warm += 1
+        start_s, nb_batch = perf_counter(), 0
+        while (elapsed_s := perf_counter() - start_s) < workload.window_s:
+            device.take(next(stream))
+            nb_batch += 1
+        ended.set()
+        if on:
+            scraping.join()
+    return {"batches_per_s": nb_batch / elapsed_s}
+
+
+def _scrape(ended: threading.Event) -> None:
+    while not ended.wait(_INTERVAL_S):
+        with urllib.request.urlopen(f"http://127.0.0.1:{_PORT}/metrics") as page:
+            page.read()
+
+
+def run(is_quick: bool, out: Path) -> list[Figure]:
+    """The rate with sinks over the rate without, in many rounds: the effect is small."""
+    figures = []
+    for name in ("tiny", "tokens"):
+        timed = replace(WORKLOADS[name], window_s=1.5 if is_quick else 3.0)
+        rounds = measure_in_turn(
+            f"metrics, {name}",
+            {
+                "with": partial(rate, workload=timed, on=True),
+                "without": partial(rate, workload=timed, on=False),
+            },
+            is_quick,
+            rounds=3 if is_quick else 11,
+        )
+        on, off = (rounds.column(how, "batches_per_s") for how in ("with", "without"))
+        if on and off:
+            figures.append(
+                Figure(
+                    "metrics",
+                    f"{name}: batches/s with metrics= over without",
+                    ratios(on, off),
+                    bar=_BAR,
+                    bound="at least",
+                    ours=str(spread(on)),
+                    theirs=str(spread(off)),
+                )
+            )
+    return figures
+
+
+if __name__ == "__main__":
+    from benchmarks.command import main
+
+    main(["--only", "metrics"])

@@ -7,9 +7,10 @@ look at the blocks that it touches. So the array may be a memory map of 10^8 len
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from .keys import key64
 from .shuffle import bijection
 
-__all__ = ["Lengths", "Packing", "Pieces", "SplitPacking"]
+__all__ = ["Lengths", "ManyPieces", "Packing", "Pieces", "SplitPacking"]
 
 _BLOCK = 1024
 _BLOCKS_AT_ONCE = 4096
@@ -36,6 +37,30 @@ class Pieces:
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
 
+    @classmethod
+    def joined(cls, found: Sequence[Pieces]) -> Pieces:
+        """One after the other; at least one."""
+        if len(found) == 1:
+            return found[0]
+        return cls(
+            np.concatenate([each.documents for each in found]),
+            np.concatenate([each.starts for each in found]),
+            np.concatenate([each.stops for each in found]),
+        )
+
+
+class ManyPieces(NamedTuple):
+    """The pieces of several sequences, one after the other, and how many each has (int64)."""
+
+    pieces: Pieces
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, found: Sequence[Pieces]) -> ManyPieces:
+        """Of the pieces of each, at least one."""
+        counts = np.array([len(each.documents) for each in found])
+        return cls(Pieces.joined(found), counts)
+
 
 class Packing(Protocol):
     """A way to make sequences of documents."""
@@ -46,6 +71,9 @@ class Packing(Protocol):
 
     def pieces(self, sequence: int, order: int | None = None) -> Pieces:
         """Those of one sequence. `order`: a 64-bit key of an order of the documents."""
+
+    def pieces_of(self, sequences: Sequence[int], order: int | None = None) -> ManyPieces:
+        """Those of several sequences."""
 
 
 class Lengths:
@@ -121,13 +149,10 @@ class SplitPacking:
             end = int(ends[place])
             found.append(self._in_block(block, end - int(self._sums[block]), first, last, order))
             first, place = max(first, min(end, last)), place + 1
-        if len(found) == 1:
-            return found[0]
-        return Pieces(
-            np.concatenate([each.documents for each in found]),
-            np.concatenate([each.starts for each in found]),
-            np.concatenate([each.stops for each in found]),
-        )
+        return Pieces.joined(found)
+
+    def pieces_of(self, sequences: Sequence[int], order: int | None = None) -> ManyPieces:
+        return ManyPieces.joined([self.pieces(sequence, order) for sequence in sequences])
 
     def _in_block(
         self, block: int, before: int, first: int, last: int, order: int | None

@@ -11,12 +11,13 @@ pack so with a segment tree, one piece at a time).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .packing import Lengths, Pieces
+from .packing import Lengths, ManyPieces, Pieces
 from .shuffle import bijection
 
 __all__ = ["BestFitPacking", "FitTable", "fit"]
@@ -89,20 +90,46 @@ class BestFitPacking:
 
     def pieces(self, sequence: int, order: int | None = None) -> Pieces:
         """Those of one sequence; its documents stay together in every order."""
-        blocks = self.table.blocks
-        block = int(np.searchsorted(blocks[:, 0], sequence, "right")) - 1
-        sequences, fulls, members, bins = blocks[block].tolist()
-        place = sequence - sequences
-        nb_full = int(blocks[block + 1, 1]) - fulls
-        if place < nb_full:
-            return self._full(fulls + place)
-        place += bins - nb_full
-        start = int(self.table.ends[place - 1]) if place > bins else 0
-        stop = int(self.table.ends[place])
-        own = self.table.members[members + start : members + stop].astype(np.int64)
-        own += block * _BLOCK
-        stops = self._lengths[own]
-        return Pieces(own, stops - stops % self._length, stops)
+        return self.pieces_of([sequence]).pieces
+
+    def pieces_of(self, sequences: Sequence[int], order: int | None = None) -> ManyPieces:
+        """Those of several, found together."""
+        wanted = np.asarray(sequences, np.int64)
+        before = self.table.blocks
+        block = np.searchsorted(before[:, 0], wanted, "right") - 1
+        place = wanted - before[block, 0]
+        nb_full = before[block + 1, 1] - before[block, 1]
+        whole = place < nb_full
+        if not whole.any():
+            return self._binned(block, place - nb_full)
+        rest = np.flatnonzero(~whole)
+        packed = self._binned(block[rest], (place - nb_full)[rest])
+        long = np.flatnonzero(whole)
+        numbers = before[block[long], 1] + place[long]
+        filled = Pieces.joined([self._full(number) for number in numbers.tolist()])
+        counts = np.ones(len(wanted), np.int64)
+        counts[rest] = packed.counts
+        at = (np.cumsum(np.where(whole, 0, counts)))[long]  # where each stands among the others
+        documents, starts, stops = (
+            np.insert(getattr(packed.pieces, name), at, getattr(filled, name))
+            for name in ("documents", "starts", "stops")
+        )
+        return ManyPieces(Pieces(documents, starts, stops), counts)
+
+    def _binned(self, block: NDArray[np.int64], place: NDArray[np.int64]) -> ManyPieces:
+        """The pieces of these sequences of pieces of their blocks."""
+        table, before = self.table, self.table.blocks
+        bins = before[block, 3] + place
+        stops = table.ends[bins].astype(np.int64)
+        starts = np.where(place > 0, table.ends[bins - 1], 0).astype(np.int64)
+        counts = stops - starts
+        ends = np.cumsum(counts)
+        members = np.arange(int(counts.sum())) + np.repeat(
+            before[block, 2] + starts - (ends - counts), counts
+        )
+        own = table.members[members].astype(np.int64) + np.repeat(block * _BLOCK, counts)
+        lengths = self._lengths[own]
+        return ManyPieces(Pieces(own, lengths - lengths % self._length, lengths), counts)
 
     def _full(self, number: int) -> Pieces:
         """A sequence that a long document fills: the `number`-th of all such."""

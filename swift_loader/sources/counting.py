@@ -23,13 +23,18 @@ def lengths_of(
 ) -> NDArray[np.integer[Any]]:
     """The lengths of `count` documents: an integer array of shape ``(count,)``.
 
-    Args:
-        given: they themselves; or the path of a ``.npy`` file, which is memory-mapped if it is
-            there, and else counted and written; or None: they are counted each time.
-        count_one: the length of one document, by its index.
+    Parameters
+    ----------
+    given:
+        They themselves; or the path of a ``.npy`` file, which is memory-mapped if it is
+        there, and else counted and written; or None: they are counted each time.
+    count_one:
+        The length of one document, by its index.
 
-    Raises:
-        ConfigError: what is given are no lengths, or not so many.
+    Raises
+    ------
+    ConfigError
+        What is given are no lengths, or not so many.
     """
     if isinstance(given, (str, os.PathLike)):
         path = Path(given)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from swift_loader.batch.offsets import Offsets
 from swift_loader.errors import ConfigError, refuse
 from swift_loader.plan.keys import key64
-from swift_loader.plan.packing import Lengths, Packing, SplitPacking
+from swift_loader.plan.packing import Lengths, Packing, Pieces, SplitPacking
 from swift_loader.plan.packing_fit import BestFitPacking
 from swift_loader.sources.counting import lengths_of
 
@@ -149,69 +151,115 @@ class Packed:
         ValueError
             A document has not the length that `lengths` says.
         """
-        if not 0 <= index < len(self):
-            raise IndexError(f"sequence {index} is not in [0, {len(self)})")
-        order = key64(_DOCUMENTS, self._seed, self._epoch) if self._shuffles else None
-        pieces = self._packing.pieces(index, order)
-        sizes = pieces.stops - pieces.starts
-        ends = np.cumsum(sizes)
-        filled = int(ends[-1])
-        found: dict[str, NDArray[Any]] = {}
-        if "tokens" in self._fields:
-            found["tokens"] = self._tokens(pieces, filled)
-        pad = self._length - filled
-        documents = pieces.documents
-        if pad:
-            sizes, ends = np.append(sizes, pad), np.append(ends, self._length)
-            documents = np.append(documents, _PADDING)
-        for name in self._fields[len(found) :]:
-            found[name] = self._described(name, documents, sizes, ends)
+        [found] = self.__getitems__([index])
         return found
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, NDArray[Any]]]:
+        """Several sequences, made together: each is a view of arrays of all."""
+        for index in indices:
+            if not 0 <= index < len(self):
+                raise IndexError(f"sequence {index} is not in [0, {len(self)})")
+        order = key64(_DOCUMENTS, self._seed, self._epoch) if self._shuffles else None
+        pieces, counts = self._packing.pieces_of(indices, order)
+        rows = _Rows.of(pieces, counts, self._length)
+        found: dict[str, NDArray[Any]] = {}
+        for name in self._fields:
+            if name == "tokens":
+                found[name] = self._tokens(rows)
+            elif name == "positions":
+                found[name] = rows.places()
+            elif name == "document_ids":
+                found[name] = np.repeat(rows.documents.astype(self._id_dtype), rows.sizes)
+        shaped = {name: flat.reshape(len(indices), -1) for name, flat in found.items()}
+        samples = [
+            {name: array[row] for name, array in shaped.items()} for row in range(len(indices))
+        ]
+        if "cu_seqlens" in self._fields:
+            for sample, bounds in zip(samples, rows.bounds(), strict=True):
+                sample["cu_seqlens"] = bounds
+        return samples
 
     def __repr__(self) -> str:
         return f"<Packed: {len(self)} sequences of {self._length} tokens>"
 
-    def _described(
-        self, name: str, documents: NDArray[np.int64], sizes: NDArray[np.int64], ends: NDArray[Any]
-    ) -> NDArray[Any]:
-        if name == "cu_seqlens":
-            offsets = np.zeros(len(ends) + 1, np.int32)
-            offsets[1:] = ends
-            return Offsets.of(offsets)
-        if name == "document_ids":
-            return np.repeat(documents.astype(self._id_dtype), sizes)
-        places = np.arange(self._length, dtype=np.int32)
-        places -= np.repeat((ends - sizes).astype(np.int32), sizes)
-        return places
-
-    def _tokens(self, pieces: Any, filled: int) -> NDArray[Any]:
-        tokens = np.empty(self._length, self._dtype)
-        tokens[filled:] = self._pad
-        at = 0
-        separator = self._separator
+    def _tokens(self, rows: _Rows) -> NDArray[Any]:
+        parts: list[Any] = []
+        said = self._lengths.array
         for document, start, stop in zip(
-            pieces.documents.tolist(), pieces.starts.tolist(), pieces.stops.tolist(), strict=True
+            rows.documents.tolist(), rows.starts.tolist(), rows.stops.tolist(), strict=True
         ):
+            if document == _PADDING:
+                parts.append(np.full(stop - start, self._pad, self._dtype))
+                continue
             read = self._document(document)
-            said = int(self._lengths.array[document])
-            if len(read) != said:
+            count = len(read)
+            if count != said[document]:
                 raise ValueError(
-                    f"document {document} has {len(read)} tokens, and `lengths` says {said}: give "
-                    "Packed the lengths of this data set"
+                    f"document {document} has {count} tokens, and `lengths` says "
+                    f"{said[document]}: give Packed the lengths of this data set"
                 )
-            if stop <= said:
-                tokens[at : at + stop - start] = read[start:stop]
-            elif start >= said:
-                tokens[at : at + stop - start] = separator[start - said : stop - said]
-            else:
-                tokens[at : at + said - start] = read[start:]
-                tokens[at + said - start : at + stop - start] = separator[: stop - said]
-            at += stop - start
-        return tokens
+            if start < count:
+                parts.append(read[start:stop])
+            if stop > count:
+                parts.append(self._separator[max(start - count, 0) : stop - count])
+        tokens = np.empty(len(rows.counts) * self._length, self._dtype)
+        return np.concatenate(parts, out=tokens, casting="unsafe")
 
     def _document(self, index: int) -> Any:
         found = self._dataset[index]
         return found if self._key is None else found[self._key]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The pieces of several sequences, padding included: `counts` of each sequence."""
+
+    documents: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    length: int
+
+    @classmethod
+    def of(cls, pieces: Pieces, counts: NDArray[np.int64], length: int) -> _Rows:
+        """With a piece of padding, of document -1, where a sequence is not full."""
+        ends = np.cumsum(counts)
+        sizes = pieces.stops - pieces.starts
+        missing = length - np.add.reduceat(sizes, ends - counts)
+        short = np.flatnonzero(missing)
+        at = ends[short]
+        return cls(
+            np.insert(pieces.documents, at, _PADDING) if len(short) else pieces.documents,
+            np.insert(pieces.starts, at, 0) if len(short) else pieces.starts,
+            np.insert(pieces.stops, at, missing[short]) if len(short) else pieces.stops,
+            counts + (missing > 0),
+            length,
+        )
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        return self.stops - self.starts
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum(self.sizes)
+
+    def places(self) -> NDArray[np.int32]:
+        """The place of each token in its piece."""
+        places = np.arange(len(self.counts) * self.length, dtype=np.int32)
+        places -= np.repeat((self._ends - self.sizes).astype(np.int32), self.sizes)
+        return places
+
+    def bounds(self) -> list[Offsets]:
+        """Where the pieces of each sequence begin and end."""
+        rows = np.repeat(np.arange(len(self.counts)), self.counts)
+        within = (self._ends - rows * self.length).astype(np.int32)
+        lasts = np.cumsum(self.counts).tolist()
+        zero = np.zeros(1, np.int32)
+        return [
+            Offsets.of(np.concatenate((zero, within[first:last])))
+            for first, last in zip([0, *lasts[:-1]], lasts, strict=True)
+        ]
 
 
 def _separator(given: int | Sequence[int] | None, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -20,13 +20,18 @@ def webdataset(addresses: str | Iterable[str], *, buffer: int = 0) -> Shards:
     Decode the parts in the loader's `transform`, or with webdataset's own decoders. An archive
     can't be entered in the middle, so a resumed run reads it through up to where it was.
 
-    Args:
-        addresses: by fsspec. ``*`` stands for many, and so do braces in a single address
-            (``"s3://data/{000..099}.tar"``), which need ``braceexpand``.
-        buffer: as `Shards` has it.
+    Parameters
+    ----------
+    addresses:
+        By fsspec. ``*`` stands for many, and so do braces in a single address
+        (``"s3://data/{000..099}.tar"``), which need ``braceexpand``.
+    buffer:
+        As `Shards` has it.
 
-    Raises:
-        ConfigError: no file matches.
+    Raises
+    ------
+    ConfigError
+        No file matches.
     """
     if isinstance(addresses, str) and "{" in addresses:
         addresses = list(Shards(addresses, _samples).shards)

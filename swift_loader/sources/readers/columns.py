@@ -22,13 +22,19 @@ def parquet(
     Every row group is a shard, and is read by itself. The files' footers are read here, to count
     them.
 
-    Args:
-        addresses: by fsspec; ``*`` stands for many.
-        columns: those to be read; None: all.
-        buffer: as `Shards` has it.
+    Parameters
+    ----------
+    addresses:
+        By fsspec; ``*`` stands for many.
+    columns:
+        Those to be read; None: all.
+    buffer:
+        As `Shards` has it.
 
-    Raises:
-        ConfigError: pyarrow is not there, or no file matches.
+    Raises
+    ------
+    ConfigError
+        Pyarrow is not there, or no file matches.
     """
     pq = _pyarrow("parquet")
     shards = []
@@ -44,13 +50,19 @@ def arrow(
 ) -> Shards:
     """The rows of Arrow IPC files, each a dict by column; every record batch is a shard.
 
-    Args:
-        addresses: by fsspec; ``*`` stands for many.
-        columns: those to be read; None: all.
-        buffer: as `Shards` has it.
+    Parameters
+    ----------
+    addresses:
+        By fsspec; ``*`` stands for many.
+    columns:
+        Those to be read; None: all.
+    buffer:
+        As `Shards` has it.
 
-    Raises:
-        ConfigError: pyarrow is not there, or no file matches.
+    Raises
+    ------
+    ConfigError
+        Pyarrow is not there, or no file matches.
     """
     ipc = _pyarrow("ipc")
     shards = []

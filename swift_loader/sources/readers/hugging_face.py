@@ -17,12 +17,17 @@ def hugging_face(dataset: Any, *, buffer: int = 0) -> Shards:
     Leave its own ``shuffle`` and ``split_dataset_by_node`` out: the loader deals its shards, and
     shuffles them with ``shuffle=True``. A resumed run lets `datasets` skip what was seen.
 
-    Args:
-        dataset: ``load_dataset(..., streaming=True)``, or one made with ``to_iterable_dataset()``.
-        buffer: as `Shards` has it.
+    Parameters
+    ----------
+    dataset:
+        ``load_dataset(..., streaming=True)``, or one made with ``to_iterable_dataset()``.
+    buffer:
+        As `Shards` has it.
 
-    Raises:
-        ConfigError: it is none, or is split by rank already.
+    Raises
+    ------
+    ConfigError
+        It is none, or is split by rank already.
     """
     count = getattr(dataset, "num_shards", None)
     if count is None or not hasattr(dataset, "shard") or not hasattr(dataset, "skip"):

@@ -17,12 +17,17 @@ def json_lines(addresses: str | Iterable[str], *, buffer: int = 0) -> Shards:
 
     Empty lines are left out. Lines before the one to go on with are read, and not parsed.
 
-    Args:
-        addresses: by fsspec; ``*`` stands for many.
-        buffer: as `Shards` has it.
+    Parameters
+    ----------
+    addresses:
+        By fsspec; ``*`` stands for many.
+    buffer:
+        As `Shards` has it.
 
-    Raises:
-        ConfigError: no file matches.
+    Raises
+    ------
+    ConfigError
+        No file matches.
     """
     return Shards(found(addresses), _values, buffer=buffer)
 

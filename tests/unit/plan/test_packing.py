@@ -151,3 +151,23 @@ def test_a_negative_length_is_named(kind: type[SplitPacking] | type[BestFitPacki
 def test_no_documents_make_no_sequences(kind: type[SplitPacking] | type[BestFitPacking]) -> None:
     assert kind(Lengths(np.zeros(0, np.int32)), 8).nb_sequences == 0
     assert kind(Lengths(np.zeros(3, np.int32)), 8).nb_sequences == 0
+
+
+@given(documents, st.integers(1, 50), st.data())
+@settings(max_examples=100, deadline=None)
+def test_several_sequences_together_are_those_one_by_one(
+    lengths: list[int], length: int, data: st.DataObject
+) -> None:
+    for kind in (SplitPacking, BestFitPacking):
+        packing = kind(Lengths(np.array(lengths, np.int32)), length)
+        if not packing.nb_sequences:
+            continue
+        sequences = data.draw(
+            st.lists(st.integers(0, packing.nb_sequences - 1), min_size=1, max_size=9)
+        )
+        pieces, counts = packing.pieces_of(sequences)
+        alone = [packing.pieces(sequence) for sequence in sequences]
+        assert counts.tolist() == [len(each.documents) for each in alone]
+        for name in ("documents", "starts", "stops"):
+            together = getattr(pieces, name).tolist()
+            assert together == [value for each in alone for value in getattr(each, name).tolist()]

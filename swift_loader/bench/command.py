@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import pkgutil
@@ -39,9 +40,9 @@ def bench(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     kwargs = _kwargs(options.kwargs)
     limits = cpu_limits()
-    subject = Subject(
-        _found(options.dataset), kwargs, options.batch_size, options.shuffle, options.seconds
-    )
+    dataset = _found(options.dataset)
+    _check_takes(dataset, kwargs)
+    subject = Subject(dataset, kwargs, options.batch_size, options.shuffle, options.seconds)
     numbers = sorted(set(options.workers or _numbers(limits.cpus)))
     progress = _Progress(options.json, 2 + (2 - options.no_torch) * len(numbers))
     progress.say(f"{options.dataset}, batch_size {subject.batch_size}")
@@ -152,6 +153,19 @@ def _found(spec: str) -> Callable[..., Any]:
     if not callable(found):
         raise ConfigError(f"{spec!r} is a {type(found).__name__}; give what builds the data set")
     return found  # type: ignore[no-any-return]
+
+
+def _check_takes(dataset: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(dataset)
+    except (TypeError, ValueError):  # it does not say what it takes
+        return
+    try:
+        signature.bind(**kwargs)
+    except TypeError as error:
+        raise ConfigError(
+            f"--kwargs {json.dumps(kwargs)}: {error}; the data set takes {signature}"
+        ) from None
 
 
 def _kwargs(text: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import re
 import secrets
@@ -24,6 +25,7 @@ import struct
 import sys
 import tempfile
 import time
+import warnings
 import weakref
 from pathlib import Path
 
@@ -35,7 +37,9 @@ __all__ = ["Port", "PortOwner"]
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _BACKLOG = 128
 _MAX_PATH_BYTES = 100  # of 104 (macOS) or 108 (Linux) that a socket's address has
+_MOST_SWEEPS = 100
 _SEND_BYTES = 1 << 20
+_LONGEST_BYTES = 1 << 20  # of what a consumer says
 
 
 class Port:
@@ -43,7 +47,7 @@ class Port:
 
     `port` is a number or a name (letters, digits, ``._-``). The directory is ``swift_loader`` in
     ``$XDG_RUNTIME_DIR``, or else ``swift_loader-<uid>`` in the system's directory for temporary
-    files; it is made with mode 0700.
+    files, also where the former can't be written to, after a warning. It is made with mode 0700.
 
     Raises `ConfigError` for a bad name, `SharingError` where the directory is open to others.
     """
@@ -123,6 +127,7 @@ class PortOwner:
     def __init__(self, port: Port) -> None:
         self.port = port
         self._pid = os.getpid()
+        _sweep(port.directory)
         self._lock_fd = _claim(port)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(port.path)  # of a producer that is dead: the lock is ours
@@ -159,7 +164,7 @@ class PortOwner:
             return None
         sock.setblocking(True)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
-        return Channel(sock), _peer(sock)[0]
+        return Channel(sock, _LONGEST_BYTES), _peer(sock)[0]
 
     def _refuse_one(self) -> None:
         """No descriptor is left: hang up on whoever knocks, or `poll` would tell of it for ever."""
@@ -201,12 +206,22 @@ class PortOwner:
 def _private_directory() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     uid = os.geteuid()
+    path = Path(tempfile.gettempdir()) / f"swift_loader-{uid}"
     if runtime:
-        path = Path(runtime) / "swift_loader"
-    else:
-        path = Path(tempfile.gettempdir()) / f"swift_loader-{uid}"
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, mode=0o700)
+        wanted = Path(runtime) / "swift_loader"
+        if _made(wanted):
+            path = wanted
+        else:
+            warnings.warn(
+                f"XDG_RUNTIME_DIR={runtime!r} is missing or can't be written to: {path} takes its "
+                "place, for producers and consumers with the same XDG_RUNTIME_DIR",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+    if not _made(path):
+        raise SharingError(
+            f"{path} can't be made or written to: set XDG_RUNTIME_DIR to a directory of your own"
+        )
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o077:
         raise SharingError(
@@ -216,15 +231,38 @@ def _private_directory() -> Path:
     return path
 
 
+def _made(path: Path) -> bool:
+    """Whether the directory is there, and can be written to."""
+    with contextlib.suppress(OSError):
+        os.mkdir(path, mode=0o700)
+    return os.access(path, os.W_OK | os.X_OK)
+
+
+def _sweep(directory: Path) -> None:
+    """Remove the locks of producers that were killed: nobody holds them any more."""
+    for path in directory.glob("*.lock"):
+        with contextlib.suppress(OSError):  # it is held, or another producer has removed it
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.stat(path).st_ino == os.fstat(fd).st_ino:
+                    path.with_suffix(".sock").unlink(missing_ok=True)
+                    os.unlink(path)
+            finally:
+                os.close(fd)
+
+
 def _claim(port: Port) -> int:
     """A descriptor whose lock is the ownership of the name."""
-    while True:
+    for attempt in itertools.count():
         fd = os.open(port.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
             os.close(fd)
+            if attempt < _MOST_SWEEPS and not _lives(owner):
+                continue  # another producer looks whether anybody holds it
             raise SharingError(
                 f"another producer (process {owner}) serves {port}: give another port, or end it"
             ) from None
@@ -235,6 +273,17 @@ def _claim(port: Port) -> int:
     os.ftruncate(fd, 0)
     os.write(fd, f"{os.getpid()}\n".encode())
     return fd
+
+
+def _lives(owner: str) -> bool:
+    """Whether there is this process."""
+    try:
+        os.kill(int(owner), 0)
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 if sys.platform == "linux":

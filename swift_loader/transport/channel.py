@@ -26,6 +26,7 @@ __all__ = ["Channel", "ChannelClosedError", "channel_pair"]
 _HEAD = struct.Struct("<IB")
 _MAX_FDS = 16
 _FD_SPACE = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
+_LONGEST_BYTES = 1 << 32  # all that the head of a frame can say
 _READ_BYTES = 1 << 15  # well below what malloc maps afresh for every call
 # Plain numbers: joining the enumeration's flags costs more than the system call.
 _WAIT = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
@@ -41,8 +42,9 @@ class ChannelClosedError(ConnectionError):
 class Channel:
     """One end. Not for two receiving threads at once; `post` may be called from any thread."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, longest_bytes: int = _LONGEST_BYTES) -> None:
         self._sock = sock
+        self._longest_bytes = longest_bytes  # of a frame that is taken
         self._rest = bytearray()  # of a frame that has not come whole yet
         self._missing = 0  # so many bytes must come before it is worth looking at again
         self._fds: deque[int] = deque()
@@ -162,6 +164,8 @@ class Channel:
         while end - start >= _HEAD.size:
             length, kind = _HEAD.unpack_from(data, start)
             stop = start + 4 + length
+            if length > self._longest_bytes:
+                raise ChannelClosedError(f"a frame of {length:,} bytes came, which is too long")
             if stop > end:
                 break
             frames.append((kind, data[start + 5 : stop]))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,10 @@ import pytest
 
 from swift_loader.sharing import TensorProducer
 from swift_loader.sharing.messages import Join, Leave, Position, Region, Took
+from swift_loader.sharing.port import Port, PortOwner
 from swift_loader.transport.channel import Channel
 from swift_loader.transport.table import TABLE, pack, unpack
-from tests.process.sharing.parties import await_consumers, consume, expected, produce
+from tests.process.sharing.parties import ask, await_consumers, consume, expected, produce, say
 
 KIND = {row.name: row.kind for row in TABLE}
 JOIN = Join("1", "odd", "now")
@@ -34,6 +38,7 @@ ODD: dict[str, list[tuple[int, bytes]]] = {
     "more than it was sent": [pack(JOIN), pack(Took(4_000_000_000, ()))],
     "leases of nobody": [pack(JOIN), pack(Took(0, (10**9,)))],
     "half a count": [pack(JOIN), (KIND["Took"], b"\x01")],
+    "more than a message may be": [pack(JOIN), (KIND["Join"], bytes(2 << 20))],
 }
 
 
@@ -164,3 +169,60 @@ def test_the_first_epoch_waits_for_as_many_as_were_asked_for(party: Any, port: s
     readers = [party(read, pause_s) for pause_s in (0.0, 0.3, 0.8)]
     assert [reader.result() for reader in readers] == [300, 300, 300]
     assert producer.result() == 300
+
+
+def test_locks_of_producers_that_were_killed_are_removed(
+    party: Any, port: str, directory: Path
+) -> None:
+    killed = party(produce, "killed", 5)
+    while not (directory / "killed.sock").exists():
+        time.sleep(0.01)
+    killed.kill()
+    with TensorProducer([1], "other"):
+        assert {path.name for path in directory.iterdir()} == {"other.sock", "other.lock"}
+
+
+@pytest.mark.parametrize("how", ["missing", "read-only"])
+def test_folder_that_can_not_be_written_to_has_another_in_its_place(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc" if how == "read-only" else "/of/nobody")
+    with tempfile.TemporaryDirectory(prefix="s", dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        with pytest.warns(RuntimeWarning, match="XDG_RUNTIME_DIR"):
+            port = Port("7")
+        assert port.directory == Path(folder) / f"swift_loader-{os.geteuid()}"
+        PortOwner(port).close()
+
+
+def test_consumer_that_there_is_no_descriptor_for_is_hung_up_on(party: Any, port: str) -> None:
+    def serve() -> str:
+        owner = PortOwner(Port(port))
+        say("up")
+        ask()
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        fillers = []
+        with suppress(OSError):
+            while True:
+                fillers.append(os.dup(0))
+        got = [owner.accept() for _ in range(3)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for fd in fillers:
+            os.close(fd)
+        while owner.accept() is None:
+            say("full")
+            ask()
+        owner.close()
+        return repr(got)
+
+    producer = party(serve)
+    producer.hear()
+    with socket.socket(socket.AF_UNIX) as refused, socket.socket(socket.AF_UNIX) as later:
+        refused.connect(Port(port).path)
+        producer.tell()
+        assert producer.hear() == "full"
+        assert refused.recv(1) == b""
+        later.connect(Port(port).path)
+        producer.tell()
+        assert producer.result() == "[None, None, None]"

@@ -1,7 +1,10 @@
 """Hugging Face accelerate: the loader stays outside of `prepare`, and inside the checkpoints.
 
-    accelerate launch --cpu --num_processes 2 examples/accelerate_digits.py
+    torchrun --nproc_per_node 2 examples/accelerate_digits.py    # 2 processes
     python examples/accelerate_digits.py --short    # one process, fewer epochs, a quick check
+
+On GPUs, ``accelerate launch --multi_gpu`` does the same as torchrun. ``accelerate launch --cpu``
+starts a single process, whatever ``--num_processes`` says.
 
 `prepare` changes only torch's own loaders. This one deals out the samples and moves the batches by
 itself, and `register_for_checkpointing` has `save_state` save where it stands.

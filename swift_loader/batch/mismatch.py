@@ -114,7 +114,12 @@ def _layout(tensor: Tensor) -> str:
 
 def _named(places: list[int], indices: Sequence[int] | None) -> str:
     """ "samples 7, 8", or "places 0, 1 of the batch" where the samples' indices are not known."""
-    numbers = places if indices is None else [int(indices[place]) for place in places]
+    names = places if indices is None else [_key(indices[place]) for place in places]
     word = "place" if indices is None else "sample"
-    shown = ", ".join(map(str, numbers[:_SHOWN])) + (", ..." if len(numbers) > _SHOWN else "")
-    return f"{word}{'s' if len(numbers) > 1 else ''} {shown}"
+    shown = ", ".join(map(str, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
+    return f"{word}{'s' if len(names) > 1 else ''} {shown}"
+
+
+def _key(index: Any) -> str:
+    """An index; or what else a sampler of the user's has given."""
+    return str(int(index)) if isinstance(index, (int, np.integer)) else f"{index!r:.60}"

@@ -41,6 +41,9 @@ def for_trainer(loader: SwiftLoader, trainer: _Trainer) -> TrainerLoader:
     Call it where the Trainer asks for a loader (`train_dataloader`, `val_dataloader`, ...): there
     it knows its rank. The loader ends when the Trainer lets go of it, or with the process.
 
+    A loader that is started is taken as it is. With ``Trainer(overfit_batches=...)`` it is replaced
+    by one that is not shuffled.
+
     Raises `ConfigError` when the loader has not one consumer for each rank, and what `start` does.
     """
     if loader.nb_consumer != trainer.world_size:
@@ -49,8 +52,20 @@ def for_trainer(loader: SwiftLoader, trainer: _Trainer) -> TrainerLoader:
             loader.nb_consumer,
             f"the Trainer has {trainer.world_size} ranks; give nb_consumer=trainer.world_size",
         )
-    loader.start(trainer.global_rank, trainer.strategy.root_device)
+    # The Trainer sets it, but does not declare it.
+    if getattr(
+        trainer, "overfit_batches", 0
+    ):  # the same samples in each epoch, as the Trainer does with torch's
+        loader = _unshuffled(loader)
+    if not loader.started:
+        loader.start(trainer.global_rank, trainer.strategy.root_device)
     return TrainerLoader(loader)
+
+
+def _unshuffled(loader: SwiftLoader) -> SwiftLoader:
+    other = loader.with_options(shuffle=False, sampler=None)
+    loader.close()
+    return other
 
 
 class TrainerLoader:

@@ -16,21 +16,24 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from swift_loader.errors import ConfigError, refuse
+from swift_loader.errors import ClosedError, ConfigError, refuse
 from swift_loader.order.part import MAX_EPOCH
-from swift_loader.ranks.agreement import known_rank
+from swift_loader.ranks.agreement import known_rank, own_index
 from swift_loader.worker.cpus import usable_cpus
 from swift_loader.worker.script import StartMethod, chosen_method, how_to_import, state
 
 __all__ = [
     "MAX_SEED",
     "anything",
+    "check_adapted",
     "check_budget",
     "check_codec",
+    "check_no_loader",
     "check_platform",
     "check_samplers",
     "check_told_of_ranks",
     "chosen_seed",
+    "consumer_number",
     "cpu_lists",
     "device_name",
     "epoch_number",
@@ -43,6 +46,7 @@ __all__ = [
     "keyword_arguments",
     "one_of",
     "one_of_numbers",
+    "only_asks",
     "optional",
     "path",
     "seconds",
@@ -56,6 +60,8 @@ __all__ = [
 
 MAX_SEED = 2**63 - 1
 _MAX_WAIT_S = 1e6  # eleven days: what a system call takes is not much more
+
+_TRAINER = ("lightning.pytorch", "pytorch_lightning")
 
 Check = Callable[[str, Any], Any]
 
@@ -196,6 +202,9 @@ def factory_or_dataset(name: str, value: Any) -> Any:
     """A class or function that returns a data set, or a data set."""
     if isinstance(value, DataLoader):
         refuse(name, value, "it is a DataLoader: give it to SwiftLoader.from_dataloader(...)")
+    if type(value).__module__ == "builtins" and hasattr(value, "__next__"):
+        refuse(name, value, "it can be iterated once: give a list, or a function that returns the "
+               "iterator, which each worker calls")  # fmt: skip
     if value is None or isinstance(value, (str, bytes)) or not (
         callable(value) or is_built(value, with_kwargs=False)
     ):  # fmt: skip
@@ -219,7 +228,9 @@ def is_built(value: Any, *, with_kwargs: bool) -> bool:
 
 def iterable(name: str, value: Any) -> Any:
     """What can be iterated."""
-    if not isinstance(value, Iterable):
+    if isinstance(value, type):
+        refuse(name, value, f"it is a class: give an object, such as {value.__name__}(dataset)")
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
         refuse(name, value, "give an iterable, such as a torch.utils.data.Sampler")
     return value
 
@@ -229,6 +240,9 @@ def keyword_arguments(name: str, value: Any) -> dict[str, Any]:
     if value is not None and not isinstance(value, Mapping):
         hint = f"; the batch size goes by name: batch_size={value}" if type(value) is int else ""
         refuse(name, value, f"give a dict of keyword arguments, or None{hint}")
+    for key in value or ():
+        if not isinstance(key, str):
+            refuse(name, value, f"keyword arguments have names, and {key!r} is none")
     return dict(value or {})
 
 
@@ -294,14 +308,69 @@ def check_codec(encoder: object, decoder: object) -> None:
 
 
 def check_samplers(
-    sampler: object, batch_sampler: object, shuffle: bool, batch_size: int | None
+    sampler: object, batch_sampler: object, shuffle: bool, batch_size: int | None, tail: str
 ) -> None:
     """An order of the user's leaves nothing to shuffle. Raises `ConfigError`."""
     for option, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if value is not None and shuffle:
             refuse("shuffle", shuffle, f"{option} says the order; leave shuffle out")
-    if batch_sampler is not None and (sampler is not None or batch_size != 1):
-        refuse("batch_sampler", batch_sampler, "it says sampler and batch_size; leave them out")
+    if batch_sampler is not None and (sampler is not None or batch_size != 1 or tail == "drop"):
+        refuse("batch_sampler", batch_sampler, "it says sampler, batch_size and drop_last (tail); "
+               "leave them out")  # fmt: skip
+
+
+def check_no_loader(given: Mapping[str, Any], kind: type) -> None:
+    """A loader is no data set, though it can be iterated. Raises `ConfigError`."""
+    for name in ("dataset_class", "dataset"):
+        if isinstance(given.get(name), kind):
+            refuse(name, given[name], "it is a loader already; give the data set")
+
+
+def check_adapted(caller: str) -> None:
+    """Refuse to be resumed by Lightning's Trainer as a plain loader. Raises `ClosedError`.
+
+    `caller`: the module that loads the state. The Trainer goes on counting from its checkpoint and
+    takes ``len(loader)`` for a whole epoch, which is what is left of it here: it would cut epochs.
+    """
+    if caller.startswith(_TRAINER):
+        raise ClosedError(
+            "Lightning's Trainer can resume a SwiftLoader only through its adapter: return "
+            "swift_loader.integrations.lightning.for_trainer(loader, self.trainer) from "
+            "train_dataloader()"
+        )
+
+
+def only_asks(caller: str) -> bool:
+    """Whether the module that calls ``iter(loader)`` only asks whether that can be done.
+
+    Lightning's Trainer does so before each run. Were it given an epoch, its own epochs would be one
+    behind the loader's, and two of them alike.
+    """
+    return caller.startswith(_TRAINER) and caller.endswith(".connectors.data_connector")
+
+
+def consumer_number(index: Any, count: int) -> int:
+    """Which of `count` consumers this process is; None: what the surroundings say.
+
+    Raises `ClosedError` where they say nothing, `ConfigError` for anything else.
+    """
+    if index is None:
+        index = own_index(count)
+    if index is None:
+        raise ClosedError(
+            f"call start(consumer_index, device) before iterating: there are {count} consumers "
+            f"(nb_consumer), and this process must say which it is"
+        )
+    if isinstance(index, (str, torch.device)):
+        refuse("consumer_index", index, "the rank comes first; give a device by its name, "
+               f"start(device={str(index)!r})")  # fmt: skip
+    number: int = -1
+    if not isinstance(index, bool) and hasattr(index, "__index__"):  # numpy's too
+        number = int(index.__index__())
+    if not 0 <= number < count:
+        refuse("consumer_index", index, f"give a whole number in [0, {count}): the rank, out "
+               f"of the {count} that nb_consumer={count} says")  # fmt: skip
+    return number
 
 
 def check_budget(values: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from torch.utils.data import DataLoader
 
@@ -11,9 +11,11 @@ from swift_loader.errors import refuse
 from swift_loader.loader.copying import packed, rebuilt
 from swift_loader.loader.engine import Engine
 from swift_loader.loader.from_torch import dataset_and_options
-from swift_loader.loader.given import given_by_name
+from swift_loader.loader.given import given_by_name, refuse_unknown
 from swift_loader.loader.names import by_own_names
-from swift_loader.loader.signature import SIGNATURE, AllOptions, Batch_co, Options, Typed
+from swift_loader.loader.signature import SIGNATURE, AllOptions, Batch_co, Changes, Options, Typed
+from swift_loader.loader.torch_attributes import Dataset
+from swift_loader.worker.recipe import given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +55,7 @@ class Construction(Typed[Batch_co]):
 
     _given: dict[str, Any]  # those that are not large
     _engine: Engine
+    _dataset: Dataset
 
     # fmt: off
     @overload
@@ -101,14 +104,14 @@ class Construction(Typed[Batch_co]):
 
         Raises `ConfigError` for a class.
         """
-        given = given_by_name(_OF_DATASET, cls, args, options)
-        if isinstance(given["dataset"], type):
+        arguments = given_by_name(_OF_DATASET, cls, args, options)
+        if isinstance(arguments["dataset"], type):
             refuse(
                 "dataset",
-                given["dataset"],
+                arguments["dataset"],
                 "it is a class: SwiftLoader(...) takes it, with its arguments",
             )
-        return cls(**given)
+        return cls(**arguments)
 
     from_dataset.__func__.__signature__ = _OF_DATASET  # type: ignore[attr-defined]
 
@@ -128,6 +131,44 @@ class Construction(Typed[Batch_co]):
         own = set(by_own_names(options))
         others = {name: value for name, value in found.items() if name not in own}
         return cls(dataset, **others, **options)
+
+    def with_options(self, **changes: Unpack[Changes]) -> SwiftLoader[Any]:
+        """Another loader, not started, with the arguments of this one but for `changes`.
+
+        For a second loader beside this one, such as that of validation::
+
+            val = train.with_options(dataset_kwargs={"train": False}, shuffle=False)
+
+        Workers of both descend from one process, which has imported torch and the script for the
+        first. So the second starts without waiting for that. Where `changes` leave alone all that
+        workers are given (data set, functions), the workers of both read one copy of it.
+
+        The two are independent: each has its workers, its epochs and its state, and is closed by
+        itself. To change the data set, give `dataset`, or `dataset_class` and `dataset_kwargs`, or
+        only one of the latter.
+
+        Raises `ConfigError` as the class does, `ClosedError` after `close`.
+        """
+        engine = self._engine
+        engine.check_open()
+        refuse_unknown(changes, SIGNATURE.parameters)
+        changed = by_own_names(changes)
+        kept = {
+            name: self._given[name]
+            for own, (name, _) in by_own_names(self._given).items()
+            if own not in changed
+        }
+        if "dataset_class" not in changed:
+            recipe = engine.recipe()
+            if recipe.dataset_class is given:
+                kept["dataset"] = self._dataset.get()
+            else:
+                kept["dataset_class"] = recipe.dataset_class
+                kept["dataset_kwargs"] = recipe.dataset_kwargs
+        same_data = changed.keys().isdisjoint({"dataset_class", "dataset_kwargs"})
+        other = type(self).__new__(type(self))
+        other._set_up({**kept, **changes}, engine if same_data else None)
+        return cast("SwiftLoader[Any]", other)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled or copied, a loader is one with the same arguments that is not started."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -53,9 +53,12 @@ __all__ = ["Engine"]
 
 
 class Engine:
-    """Made with the loader, so that torch is imported for the workers while the script goes on."""
+    """Made with the loader, so that torch is imported for the workers while the script goes on.
 
-    def __init__(self, config: Config) -> None:
+    `like`: an open engine whose workers are given the very same things of the user's.
+    """
+
+    def __init__(self, config: Config, like: Engine | None = None) -> None:
         self._config = config.without_dataset()
         recipe = config.part(Recipe, cache=store_name(config))
         self._own: Recipe | None = None  # where batches are made in this process
@@ -64,6 +67,9 @@ class Engine:
         self._kept: list[object] = []
         if config.in_process:
             self._own = recipe
+        elif like is not None and like._ships_as(self._config):
+            self.payload_fd = os.dup(like.payload_fd)
+            self._kept = list(like._kept)
         else:
             self._check_open_files(Target(decoder=config.batch_decoder))
             self._ship(recipe)
@@ -81,6 +87,17 @@ class Engine:
         early = config.worker_per_consumer and config.start_method != "fork"
         with told():
             self._zygote = Zygote.acquire(config.start_method) if early else None
+
+    def _ships_as(self, config: Config) -> bool:
+        """Whether a loader of the same data set with these options ships the same things."""
+        mine = self._config
+        in_recipe = {about.name for about in fields(Recipe)} - {"dataset_class", "dataset_kwargs"}
+        return (
+            self.payload_fd >= 0
+            and mine.start_method == config.start_method != "fork"
+            and bool(mine.sources) == bool(config.sources)
+            and all(getattr(mine, name) == getattr(config, name) for name in in_recipe)
+        )
 
     def _ship(self, recipe: Recipe) -> None:
         config = self._config
@@ -102,6 +119,13 @@ class Engine:
     @property
     def closed(self) -> bool:
         return self._closed
+
+    @property
+    def life(self) -> str:
+        """Where it is in its life, in words."""
+        if self._closed:
+            return "closed"
+        return "started" if self.started else "not started"
 
     def recipe(self) -> Recipe:
         """The user's things as a worker gets them, arrays as views over the shared memory."""

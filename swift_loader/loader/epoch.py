@@ -151,8 +151,8 @@ class EpochIterator(Iterator[Any]):
         if self._standing.overtaken:
             raise ClosedError(
                 "another iteration of the same loader has begun, or a state was loaded: that ends "
-                "the one before, other than with torch's DataLoader. Build a second loader to "
-                "iterate twice at once"
+                "the one before, other than with torch's DataLoader. Build a second loader "
+                "(loader.with_options()) to iterate twice at once"
             )
 
     @property

@@ -73,12 +73,16 @@ def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
 
 
 def _unwrap(dataloader: object) -> str:
-    """What to do with a loader that a framework has wrapped."""
+    """What to do with a loader that a framework has wrapped, or with what is none."""
+    if hasattr(type(dataloader), "call_dataset"):
+        return "; it is a SwiftLoader already"
+    if hasattr(type(dataloader), "__getitem__"):
+        return "; a data set goes to SwiftLoader(dataset, ...)"
     if not type(dataloader).__module__.startswith("lightning"):
         return ""
     return (
         ". It is wrapped by Fabric: give the loader that was given to fabric.setup_dataloaders, "
-        "with nb_consumer=fabric.world_size, and call start(fabric.global_rank, fabric.device)"
+        "with nb_consumer=fabric.world_size, to swift_loader.integrations.fabric.for_fabric"
     )
 
 

@@ -27,7 +27,7 @@ def hand_on(loader: SwiftLoader, on_map: OnMap) -> bool:
     config = loader._config
     if (
         config.in_process
-        or loader._engine.started
+        or loader.started
         or config.batch_decoder is not None
         or config.nb_consumer > 1
     ):
@@ -41,7 +41,7 @@ def start_alone(loader: SwiftLoader, device: torch.device) -> bool:
 
     False, and nothing is changed, where it was started or is one of several consumers.
     """
-    if loader._engine.started or loader.nb_consumer > 1:
+    if loader.started or loader.nb_consumer > 1:
         return False
     loader.start(0, device)
     return True

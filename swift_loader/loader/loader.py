@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 import time
 import weakref
@@ -12,7 +13,16 @@ import torch
 
 from swift_loader.errors import ClosedError, refuse
 from swift_loader.loader.bar import Bar
-from swift_loader.loader.checks import chosen_seed, epoch_number, function, optional
+from swift_loader.loader.checks import (
+    check_adapted,
+    check_no_loader,
+    chosen_seed,
+    consumer_number,
+    epoch_number,
+    function,
+    only_asks,
+    optional,
+)
 from swift_loader.loader.construction import Construction
 from swift_loader.loader.engine import Engine
 from swift_loader.loader.epoch import EpochIterator, Standing
@@ -31,7 +41,6 @@ from swift_loader.ranks.agreement import (
     agree_on_plan,
     agree_on_seed,
     is_collective,
-    own_index,
 )
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.transport.slots import OnMap
@@ -66,12 +75,13 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         With `validate`, whatever the data set, the collate function or the codec raise.
     """
 
-    def _set_up(self, given: dict[str, Any]) -> None:
+    def _set_up(self, given: dict[str, Any], like: Engine | None = None) -> None:
+        check_no_loader(given, SwiftLoader)
         config = Config.of(given)
         self._given = {name: value for name, value in given.items() if name not in _LARGE}
         self._sampling = sampling_of(config)
         self._seed = chosen_seed(config.seed)
-        self._engine = Engine(config)
+        self._engine = Engine(config, like)
         self._dataset = Dataset(config, self._engine.recipe)
         self._config = config = config.without_dataset()
         # Closes at the interpreter's end too, and must hold nothing that holds the loader.
@@ -134,7 +144,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         engine.check_open()
         if engine.started:
             raise ClosedError("start() was called before; one loader is one consumer")
-        consumer_index = self._checked_index(consumer_index)
+        consumer_index = consumer_number(consumer_index, self._config.nb_consumer)
         optional(function)("to_device", to_device)
         if self._config.equal_steps:
             check_ranks(self._config.nb_consumer)
@@ -195,6 +205,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
     def _iterate(self, bar: dict[str, Any] | None) -> Iterator[Batch_co]:
         engine = self._engine
         engine.check_open()
+        if only_asks(sys._getframe(1).f_globals.get("__name__", "")):
+            return iter(())
         if not engine.started:
             self.start()
         assert engine.meter is not None
@@ -289,6 +301,11 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         return self._seed
 
     @property
+    def started(self) -> bool:
+        """Whether `start` was called; it still is after `close`."""
+        return self._engine.started
+
+    @property
     def nb_consumer(self) -> int:
         """Training processes of the run."""
         return self._config.nb_consumer
@@ -329,10 +346,13 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         had not made equal steps (first-ready delivery, or consumers that don't wait for each
         other).
 
-        Raises `StateError` when it is no state, or when the dataset's length, the seed or the
+        Raises `ClosedError` where Lightning's Trainer calls it without the adapter
+        `swift_loader.integrations.lightning.for_trainer`: it would count batches wrongly. Raises
+        `StateError` when it is no state, or when the dataset's length, the seed or the
         shuffle differ (here, or in `start()` if the length is known only then).
         """
         self._engine.check_open()
+        check_adapted(sys._getframe(1).f_globals.get("__name__", ""))
         seed = saved_seed(state)
         if self._seed is None:  # none was asked for: the one that the run began with
             self._seed, self._order = seed, None
@@ -400,20 +420,6 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
     def _tell_plans(self) -> None:
         for plan_id, plan in self._the_order().plans().items():
             self._engine.pipeline.set_plan(plan_id, plan)
-
-    def _checked_index(self, index: int | None) -> int:
-        count = self._config.nb_consumer
-        if index is None:
-            index = own_index(count)
-        if index is None:
-            raise ClosedError(
-                f"call start(consumer_index, device) before iterating: there are {count} consumers "
-                f"(nb_consumer), and this process must say which it is"
-            )
-        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
-            refuse("consumer_index", index, f"give a whole number in [0, {count}): the rank, out "
-                   f"of the {count} that nb_consumer={count} says")  # fmt: skip
-        return index
 
 
 if SwiftLoader.__doc__ is not None:  # `python -OO` drops it

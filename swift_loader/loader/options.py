@@ -66,6 +66,7 @@ __all__ = ["Config", "Definition", "definitions", "parameters_text"]
 T = TypeVar("T")
 _A_DAY_S = 86400.0
 _LEAST_QUEUE = 10
+_MOST_WORKERS = 4096  # far beyond any machine: it is another number that was meant
 DATA = "data"
 WHO = "who"
 ORDER = "order"
@@ -424,7 +425,11 @@ class Config:
             values[about.name] = about.metadata["check"](name, value)
         check_codec(values["batch_encoder"], values["batch_decoder"])
         check_samplers(
-            values["sampler"], values["batch_sampler"], values["shuffle"], values["batch_size"]
+            values["sampler"],
+            values["batch_sampler"],
+            values["shuffle"],
+            values["batch_size"],
+            values["tail"],
         )
         check_budget(values)
         values["by_sampler"] = values["sampler"] is not None or values["batch_sampler"] is not None
@@ -466,6 +471,9 @@ class Config:
                 refuse(name, value, "without workers nothing is made ahead; leave it out")
             if values["persistent_workers"]:
                 refuse("persistent_workers", True, "there are no workers (num_workers=0)")
+        if workers > _MOST_WORKERS:
+            refuse("worker_per_consumer", workers, f"each is a process; give at most "
+                   f"{_MOST_WORKERS}, or 'auto' for as many as help")  # fmt: skip
         workers = max(1, workers + nb_remote)
         if values["nearby_shuffle"] is None:
             values["nearby_shuffle"] = max(8192, 64 * values["batch_size"])

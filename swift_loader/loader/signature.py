@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar, Unpack
 
+    from swift_loader.loader.engine import Engine
     from swift_loader.loader.loader import SwiftLoader
 
     Batch_co = TypeVar("Batch_co", covariant=True, default=Any)
@@ -50,7 +51,7 @@ else:
 
     Batch_co = TypeVar("Batch_co", covariant=True)
 
-__all__ = ["SIGNATURE", "AllOptions", "Batch_co", "Options", "Typed"]
+__all__ = ["SIGNATURE", "AllOptions", "Batch_co", "Changes", "Options", "Typed"]
 
 Batch = TypeVar("Batch")
 Leaf = TypeVar("Leaf", Tensor, str, bytes, float)
@@ -145,7 +146,7 @@ class Options(TypedDict, total=False):
 
 
 class AllOptions(Options, total=False):
-    """Every option that changes a loader of a data set that is known."""
+    """Every option but the data set."""
 
     batch_size: int | None
     nb_consumer: int
@@ -154,6 +155,14 @@ class AllOptions(Options, total=False):
     collate_fn: Collate[Any] | None
     batch_decoder: Decoder[Any] | None
     transform: Transform
+
+
+class Changes(AllOptions, total=False):
+    """What `SwiftLoader.with_options` takes."""
+
+    dataset_class: Callable[..., Any] | Any
+    dataset_kwargs: Kwargs
+    dataset: Any
 
 
 _BY_PLACE = (
@@ -269,5 +278,5 @@ class Typed(Generic[Batch_co]):
 
     __init__.__signature__ = SIGNATURE  # type: ignore[attr-defined]
 
-    def _set_up(self, given: dict[str, Any]) -> None:
+    def _set_up(self, given: dict[str, Any], like: Engine | None = None) -> None:
         raise NotImplementedError

@@ -86,6 +86,13 @@ def _as_they_lie(skeleton: bytes, base: NDArray[np.uint8]) -> Any:
     return skeleton, base
 
 
+def _check_there(device: torch.device) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, NotImplementedError, AssertionError) as error:
+        refuse("device", str(device), f"torch can't use it here: {str(error).splitlines()[0]:.100}")
+
+
 def _checked_device(device: torch.device | str | None) -> torch.device | None:
     """The device of `start()`, with its index. Raises `ConfigError` where there is none such."""
     if device is None:
@@ -95,6 +102,7 @@ def _checked_device(device: torch.device | str | None) -> torch.device | None:
     except (RuntimeError, TypeError):
         refuse("device", device, "give a torch.device, or a string such as 'cuda:0'")
     if found.type != "cuda":
+        _check_there(found)
         return found
     count = torch.cuda.device_count()
     if not count:

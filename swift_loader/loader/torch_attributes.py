@@ -69,6 +69,14 @@ class TorchAttributes:
     _config: Config
     _dataset: Dataset
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(getattr(type(self), name, None), property):
+            raise AttributeError(
+                f"{name} can't be changed in a loader that is built; build another, or take "
+                f"loader.with_options({name}=...)"
+            )
+        super().__setattr__(name, value)
+
     @property
     def dataset(self) -> Any:
         """The data set. If you gave its class, the loader builds one in this process now."""

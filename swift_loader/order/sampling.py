@@ -193,7 +193,13 @@ class Sampling:
 
     def _batches(self) -> Iterator[Any]:
         if self._gives_batches:
-            yield from self._source
+            for batch in self._source:
+                if not isinstance(batch, Iterable):
+                    raise TypeError(
+                        f"the batch_sampler gave {batch!r:.60}, and each batch must be a list of "
+                        "indices; what gives single indices goes as sampler=, with a batch_size"
+                    )
+                yield batch
             return
         keys = iter(self._source)
         while batch := list(islice(keys, self._batch_size)):

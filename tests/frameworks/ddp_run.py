@@ -49,8 +49,7 @@ def with_accelerate(folder: Path) -> None:
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
-    loader = make_loader(accelerator.num_processes)
-    loader.start(accelerator.process_index, accelerator.device)
+    loader = make_loader(accelerator.num_processes)  # iterating starts it
     linear = nn.Linear(4, 1)
     model, optimizer, prepared = accelerator.prepare(
         linear, torch.optim.SGD(linear.parameters(), lr=1e-4), loader

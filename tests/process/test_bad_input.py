@@ -15,7 +15,6 @@ from swift_loader import (
     SKIP,
     ClosedError,
     ConfigError,
-    LoaderError,
     ShippingError,
     SwiftLoader,
     TooManyBadSamplesError,
@@ -26,59 +25,6 @@ from tests import datasets
 from tests.process.test_crashes import remaining
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("batch_size", 0),
-        ("batch_size", 2.5),
-        ("batch_size", True),
-        ("nb_consumer", 0),
-        ("worker_per_consumer", -1),
-        ("shuffle", 1),
-        ("seed", -1),
-        ("seed", "7"),
-        ("seed", 2**63),
-        ("seed_number", 1.5),
-        ("data_queue_size", 0),
-        ("message_queue_size", None),
-        ("max_buffer_size", 0),
-        ("nearby_shuffle", -5),
-        ("logger", 3),
-        ("logger", {"file": "x"}),
-        ("tail", "wrap"),
-        ("in_order", "yes"),
-        ("timeout", -1),
-        ("timeout", "1"),
-        ("on_timeout", "retry"),
-        ("threads_per_worker", 0),
-        ("max_nb_batch_on_device", 0),
-        ("on_error", "ignore"),
-        ("max_bad_samples", -1),
-        ("max_worker_restarts", -1),
-        ("max_deaths_per_batch", 0),
-        ("collate_fn", "stack"),
-        ("worker_init_fn", 1),
-        ("benchmark", None),
-        ("benchmark_file", 7),
-        ("dataset_kwargs", [1]),
-    ],
-)
-def test_wrong_option_is_named_with_its_value(option: str, value: Any) -> None:
-    options: dict[str, Any] = {"dataset_kwargs": {"n": 4}, option: value}
-    with pytest.raises(ConfigError, match=option) as caught:
-        SwiftLoader(datasets.Numbers, **options)
-    assert isinstance(caught.value, ValueError)
-    assert isinstance(caught.value, TypeError)
-    assert isinstance(caught.value, LoaderError)
-
-
-def test_encoder_without_decoder_is_refused() -> None:
-    with pytest.raises(ConfigError, match="batch_decoder"):
-        SwiftLoader(datasets.Numbers, {"n": 4}, batch_encoder=bytes)
-    with pytest.raises(ConfigError, match="batch_encoder"):
-        SwiftLoader(datasets.Numbers, {"n": 4}, batch_decoder=bytes)
 
 
 def test_what_can_not_travel_is_named() -> None:

@@ -46,24 +46,6 @@ class Sized(IterableDataset[int]):
         return iter(range(self.length))
 
 
-class WrongLength:
-    def __init__(self, length: Any) -> None:
-        self.length = length
-
-    def __len__(self) -> Any:
-        return self.length
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
-class Shifting(DataLoader[Any]):
-    """A `DataLoader` that changes its batches."""
-
-    def __iter__(self) -> Any:
-        return ((batch[0] + 1,) for batch in super().__iter__())
-
-
 def batches(loader: Any) -> list[list[int]]:
     return [(batch[0] if isinstance(batch, (list, tuple)) else batch).tolist() for batch in loader]
 
@@ -125,38 +107,6 @@ def test_the_data_set_is_not_kept_by_the_loader() -> None:
         assert loader.dataset is loader.dataset
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"dataset": ROWS, "num_workers": 2, "worker_per_consumer": 2}, "two names of one option"),
-        ({"dataset": ROWS, "drop_last": True, "tail": "pad"}, "two names of one option"),
-        ({"dataset": ROWS, "dataset_class": ROWS}, "two names of one option"),
-        ({"dataset": ROWS, "seed": 1, "generator": torch.Generator()}, "seed is given too"),
-        ({"dataset": ROWS, "dataset_kwargs": {"n": 4}}, "built already"),
-        ({"dataset": ROWS, "dataset_kwargs": 32}, "batch_size=32"),
-        ({"dataset": ROWS, "num_worker": 2}, "did you mean 'num_workers'"),
-        ({"dataset": ROWS, "timeout": 1e7}, "timeout=10000000.0: give at most"),
-        ({"dataset": ROWS, "timeout": -1}, "timeout=-1"),
-        ({"dataset": ROWS, "num_workers": -1}, "num_workers=-1"),
-        ({"dataset": ROWS, "prefetch_factor": 0, "num_workers": 1}, "prefetch_factor=0"),
-        ({"dataset": ROWS, "prefetch_factor": 2, "num_workers": 0}, "prefetch_factor=2"),
-        ({"dataset": ROWS, "persistent_workers": True, "num_workers": 0}, "persistent_workers"),
-        ({"dataset": ROWS, "worker_per_consumer": "Auto"}, "or 'auto'"),
-        ({"dataset": ROWS, "pin_memory_device": "tpu"}, "pin_memory_device='tpu'"),
-        ({"dataset": DataLoader(ROWS)}, "from_dataloader"),
-        ({"dataset": "photos"}, "give a data set"),
-        ({"dataset": 3}, "give a data set"),
-        ({}, "give a data set"),
-        ({"dataset": WrongLength("7")}, "WrongLength"),
-        ({"dataset": WrongLength(-1)}, "WrongLength"),
-        ({"dataset": WrongLength(2**70)}, "WrongLength"),
-    ],
-)
-def test_wrong_use_is_answered_with_the_fix(arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        SwiftLoader(**arguments)
-
-
 def test_an_epoch_that_is_no_number_is_refused() -> None:
     with SwiftLoader(ROWS, batch_size=10) as loader:
         for epoch in (2**70, -1, 1.5, True):
@@ -164,16 +114,6 @@ def test_an_epoch_that_is_no_number_is_refused() -> None:
                 loader.set_epoch(epoch)  # type: ignore[arg-type]
         loader.set_epoch(2**62 - 1)
         assert len(list(loader)) == 2
-
-
-def test_a_class_is_no_data_set_that_is_built() -> None:
-    with pytest.raises(ConfigError, match="it is a class"):
-        SwiftLoader.from_dataset(datasets.Numbers)
-
-
-def test_a_dataloader_with_an_iteration_of_its_own_is_refused() -> None:
-    with pytest.raises(ConfigError, match="Shifting iterates in its own way"):
-        SwiftLoader.from_dataloader(Shifting(ROWS))
 
 
 def test_from_dataloader_takes_options_by_any_of_their_names() -> None:

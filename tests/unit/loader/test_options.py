@@ -7,9 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from swift_loader import ConfigError, SwiftLoader
+from swift_loader import SwiftLoader
 from swift_loader.loader.names import ALIASES
 from swift_loader.loader.options import Config, definitions
 from swift_loader.loader.signature import AllOptions, Typed
@@ -73,8 +71,3 @@ def test_defaults_that_depend_on_others_are_filled_in() -> None:
     assert config.data_queue_size == 16
     assert config.queue_grows
     assert config.max_buffer_size == 2
-
-
-def test_a_name_that_is_no_option_gets_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'worker_per_consumer'"):
-        SwiftLoader(list, worker_per_consumers=2)  # type: ignore[call-overload]

@@ -1,0 +1,50 @@
+"""A `SwiftLoader` with Lightning Fabric: started for its rank and device.
+
+::
+
+    loader = SwiftLoader(Digits, {"train": True}, 32, nb_consumer=fabric.world_size)
+    loader = for_fabric(loader, fabric)     # where fabric.setup_dataloaders(...) would stand
+
+``fabric.setup_dataloaders`` takes torch's own `DataLoader` alone, deals out its samples and moves
+its batches. This loader has done both by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+import torch
+
+from swift_loader.errors import refuse
+from swift_loader.loader.loader import SwiftLoader
+
+__all__ = ["for_fabric"]
+
+Batch = TypeVar("Batch")
+
+
+class _Fabric(Protocol):
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def global_rank(self) -> int: ...
+    @property
+    def device(self) -> torch.device: ...
+
+
+def for_fabric(loader: SwiftLoader[Batch], fabric: _Fabric) -> SwiftLoader[Batch]:
+    """Start `loader` as the consumer of this rank, with batches on its device; returns it.
+
+    Call it after ``fabric.launch()``. A loader that was started is returned as it is.
+
+    Raises `ConfigError` when the loader has not one consumer for each rank, and what `start` does.
+    """
+    if loader.nb_consumer != fabric.world_size:
+        refuse(
+            "nb_consumer",
+            loader.nb_consumer,
+            f"Fabric has {fabric.world_size} ranks; give nb_consumer=fabric.world_size",
+        )
+    if not loader.started:
+        loader.start(fabric.global_rank, fabric.device)
+    return loader

@@ -1,0 +1,84 @@
+"""Frameworks that take a loader in one process: Fabric, ignite, accelerate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from swift_loader import ConfigError, SwiftLoader
+from tests.datasets import Numbers
+
+pytestmark = [
+    pytest.mark.usefixtures("shared_zygote"),
+    pytest.mark.filterwarnings("ignore"),  # theirs
+]
+
+
+def loader_of(**options: Any) -> SwiftLoader:
+    return SwiftLoader(Numbers, {"n": 42}, 4, shuffle=True, seed=3, validate=False, **options)
+
+
+def samples(loader: Any) -> list[int]:
+    return [i for _, indices in loader for i in indices.tolist()]
+
+
+@pytest.fixture
+def wanted() -> list[list[int]]:
+    with loader_of(num_workers=0) as loader:
+        return [samples(loader) for _ in range(3)]
+
+
+def test_fabric_starts_the_loader_for_its_rank_once(wanted: list[list[int]]) -> None:
+    fabric_module = pytest.importorskip("lightning.fabric", reason="needs Lightning")
+    from swift_loader.integrations.fabric import for_fabric
+
+    fabric = fabric_module.Fabric(accelerator="cpu", devices=1)
+    fabric.launch()
+    with loader_of() as loader:
+        assert for_fabric(loader, fabric) is loader
+        assert loader.started
+        assert for_fabric(loader, fabric) is loader
+        assert [samples(loader) for _ in range(3)] == wanted
+    with (
+        loader_of(nb_consumer=2) as loader,
+        pytest.raises(ConfigError, match="nb_consumer=2: Fabric has 1 ranks"),
+    ):
+        for_fabric(loader, fabric)
+
+
+def test_engine_of_ignite_gets_each_epoch_whole_and_goes_on_after_a_checkpoint(
+    wanted: list[list[int]],
+) -> None:
+    engines = pytest.importorskip("ignite.engine", reason="needs ignite")
+    seen: list[list[int]] = []
+
+    def step(engine: Any, batch: Any) -> None:
+        seen[-1] += batch[1].tolist()
+        if engine.state.iteration == 15:
+            saved.update(engine=engine.state_dict(), loader=loader.state_dict())
+
+    saved: dict[str, Any] = {}
+    engine = engines.Engine(step)
+    engine.add_event_handler(engines.Events.EPOCH_STARTED, lambda: seen.append([]))
+    with loader_of() as loader:
+        state = engine.run(loader, max_epochs=3)
+        assert state.epoch_length == 11
+    assert seen == wanted
+    with loader_of() as loader:
+        loader.load_state_dict(saved["loader"])
+        assert samples(loader) == wanted[1][4 * 4 :]
+        assert samples(loader) == wanted[2]
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_accelerate_leaves_the_loader_as_it_is(wanted: list[list[int]], started: bool) -> None:
+    accelerate = pytest.importorskip("accelerate", reason="needs Hugging Face accelerate")
+    accelerator = accelerate.Accelerator(cpu=True)
+    with loader_of() as loader:
+        if started:
+            loader.start(accelerator.process_index, accelerator.device)
+        _, prepared = accelerator.prepare(torch.nn.Linear(4, 1), loader)
+        assert prepared is loader
+        assert [samples(prepared) for _ in range(3)] == wanted

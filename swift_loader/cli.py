@@ -14,6 +14,7 @@ __all__ = ["main"]
 # name: module, function, what it does. Imported only when asked for: each has needs of its own.
 _COMMANDS = {
     "bench": ("swift_loader.bench.command", "bench", "how fast a data set is, and what would help"),
+    "doctor": ("swift_loader.doctor.command", "doctor", "what there is here, for a bug report"),
     "report": ("swift_loader.report.command", "report_main", "what a benchmark_file tells"),
     "cache": ("swift_loader.cache.command", "cache", "what is kept in files: list, verify, rm"),
     "top": ("swift_loader.top.command", "top", "a live table of what runs now"),

@@ -15,16 +15,17 @@ import pytest
 
 import swift_loader
 
-EDGES = ("bench", "dataloader2", "integrations", "rpcdataloader", "sharing", "top")
+EDGES = ("bench", "dataloader2", "doctor", "integrations", "rpcdataloader", "sharing", "top")
 
 DOORS = {
     "errors": "",
+    "version": "",
     "plan": "",
     "batch": "arena codec collate seeding shipping tree",
     "order": "part",
     "telemetry": "figures printable sinks.addresses sinks.pump sinks.sink stats",
     "transport": "channel memory messages slots table wakeup written_slots",
-    "worker": "birth cpus faults launch maker place process progress recipe zygote",
+    "worker": "birth cgroups cpus faults launch maker place process progress recipe zygote",
     "pipeline": "answers elsewhere link local reader supervision",
     "ranks": "exchange",
     "report": "groups runs terminal",

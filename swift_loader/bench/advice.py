@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from swift_loader.bench.trials import Trial
 from swift_loader.report.terminal import ADVICE
 
-__all__ = ["Advice", "advise", "waits"]
+__all__ = ["Advice", "advise", "as_tried", "is_busy", "more_threads_help", "waits"]
 
 _AS_GOOD = 0.9  # of the best: not worth more workers
 _THREADS_PAY = 1.3
+_BUSY_SHARE = 0.25
+_WORTH_MORE_THREADS = 1.15
 _COMPUTES = 0.5  # a data set that computes for less of its time waits for something
 _QUEUE = 10
 _SLOW_BUILD_S = 5.0
@@ -31,8 +33,22 @@ class Advice:
 
 
 def waits(alone: Trial) -> bool:
-    """Whether the data set spends its time waiting (disk, network) rather than computing."""
-    return alone.cpu_share is not None and alone.cpu_share < _COMPUTES
+    """Whether the data set spends its time waiting (disk, network) rather than computing.
+
+    Time in which it was ready and other processes had the CPUs is no waiting.
+    """
+    return alone.cpu_share is not None and alone.cpu_share + alone.starved_share < _COMPUTES
+
+
+def is_busy(others: float, cpus: int) -> bool:
+    """Whether what other processes use of the CPUs makes measurements wrong."""
+    return others > _BUSY_SHARE * cpus
+
+
+def more_threads_help(trials: Sequence[Trial]) -> bool:
+    """Whether the last of trials with more and more threads was that much better."""
+    before, last = trials[-2:]
+    return last.batches_per_s > _WORTH_MORE_THREADS * before.batches_per_s
 
 
 def advise(
@@ -46,7 +62,7 @@ def advise(
     fast = [trial for trial in ours if trial.batches_per_s >= wanted_per_s]
     chosen = min(fast, key=lambda trial: (trial.workers * trial.threads, trial.workers))
     enough = None if step_s is None else chosen.batches_per_s * step_s >= 1.0
-    reasons = [_why_workers(chosen, best, cpus, step_s)]
+    reasons = [_why_workers(chosen, best, None if waits(alone) else cpus, step_s)]
     if chosen.threads > 1:
         reasons.append(
             f"Fetching computes for {alone.cpu_share or 0:.0%} of its time and waits for the rest, "
@@ -77,7 +93,14 @@ def advise(
     )
 
 
-def _why_workers(chosen: Trial, best: Trial, cpus: int, step_s: float | None) -> str:
+def as_tried(advice: Advice, tried: Trial) -> Advice:
+    """The advice, with what a trial of just these options gave."""
+    reason = f"Tried together, these options gave {tried.batches_per_s:,.1f} batches/s."
+    return replace(advice, reasons=(*advice.reasons, reason))
+
+
+def _why_workers(chosen: Trial, best: Trial, cpus: int | None, step_s: float | None) -> str:
+    """`cpus` None: the data set waits, and uses few of them."""
     rate = f"{chosen.batches_per_s:,.1f} batches/s"
     if step_s is not None and chosen.batches_per_s * step_s >= 1.0:
         return f"{rate} keeps up with a training step of {step_s * 1000:.3g} ms."
@@ -87,7 +110,7 @@ def _why_workers(chosen: Trial, best: Trial, cpus: int, step_s: float | None) ->
             f"{1 / step_s:,.1f}: training will wait for data."
         )
     if chosen is best:
-        more = "" if chosen.workers < cpus else f"; all {cpus} CPUs are in use then"
+        more = "" if cpus is None or chosen.workers < cpus else f"; all {cpus} CPUs are in use then"
         return f"It was the fastest: {rate}{more}."
     return f"{rate}; the fastest ({best.name}) is not much better at {best.batches_per_s:,.1f}."
 

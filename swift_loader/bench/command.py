@@ -13,11 +13,12 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from swift_loader.bench.advice import advise, waits
+from swift_loader.bench.advice import advise, as_tried, is_busy, more_threads_help, waits
 from swift_loader.bench.text import advice_text, heading, row
 from swift_loader.bench.trials import (
     Subject,
     Trial,
+    busy_cpus,
     dataset_alone,
     with_torch,
     with_workers,
@@ -29,7 +30,8 @@ from swift_loader.worker.cpus import cpu_limits
 
 __all__ = ["bench"]
 
-_THREADS = 8  # tried where the data set waits
+_THREADS = (8, 16, 32, 64)  # tried where the data set waits, as long as more help
+_USUAL_QUEUE = 10
 
 
 def bench(arguments: Sequence[str]) -> int:
@@ -48,17 +50,26 @@ def bench(arguments: Sequence[str]) -> int:
     progress.say(f"{options.dataset}, batch_size {subject.batch_size}")
     progress.say(f"CPUs that may be used: {limits.cpus} ({limits})")
 
+    others = busy_cpus()
+    busy = is_busy(others, limits.cpus)
+    if busy:
+        progress.say(
+            f"Other processes use {others:.1f} CPUs: what follows is less than this machine can "
+            "do, and differs from run to run. Measure again when it is quiet"
+        )
     progress.say(heading())
     alone = progress.run("dataset alone", partial(dataset_alone, subject))
     ours = [progress.run("no workers", partial(without_workers, subject))]
     for number in numbers:
         ours.append(progress.run(f"workers: {number}", partial(with_workers, subject, number)))
     if waits(alone):
-        progress.nb_trials += 1
         most = numbers[-1]
-        ours.append(
-            progress.run("workers with threads", partial(with_workers, subject, most, _THREADS))
-        )
+        for threads in _THREADS:
+            progress.nb_trials += 1
+            name = f"workers with {threads} threads"
+            ours.append(progress.run(name, partial(with_workers, subject, most, threads)))
+            if not more_threads_help(ours):
+                break
     torch: list[Trial] = []
     for number in [] if options.no_torch else numbers:
         torch.append(
@@ -67,11 +78,17 @@ def bench(arguments: Sequence[str]) -> int:
 
     step_s = None if options.step_ms is None else options.step_ms / 1000
     advice = advise(alone, ours[1:], torch, limits.cpus, step_s)
+    if advice.data_queue_size != _USUAL_QUEUE:  # nothing is recommended that was not tried
+        progress.nb_trials += 1
+        chosen = advice.worker_per_consumer, advice.threads_per_worker, advice.data_queue_size
+        tried = progress.run("as recommended", partial(with_workers, subject, *chosen))
+        ours.append(tried)
+        advice = as_tried(advice, tried)
     if options.json:
         found = {
             "dataset": options.dataset,
             "batch_size": subject.batch_size,
-            "cpus": {**asdict(limits), "usable": limits.cpus},
+            "cpus": {**asdict(limits), "usable": limits.cpus, "used_by_others": others},
             "trials": [_plain(trial) for trial in (alone, *ours, *torch)],
             "recommended": asdict(advice),
         }

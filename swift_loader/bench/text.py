@@ -46,9 +46,12 @@ def advice_text(alone: Trial, ours: Sequence[Trial], advice: Advice) -> str:
     parts["waiting for orders or room"] = max(0.0, 1.0 - sum(parts.values()))
     lines += [f"  {name:<28}{share:>6.0%}  {_bar(share)}" for name, share in parts.items()]
     if alone.cpu_share is not None:
+        others = ""
+        if alone.starved_share > 0.05:
+            others = f", is kept from the CPUs by other processes for {alone.starved_share:.0%}"
         lines.append(
-            f"  dataset[i] computes for {min(1.0, alone.cpu_share):.0%} of its time, and waits "
-            "for the rest"
+            f"  dataset[i] computes for {min(1.0, alone.cpu_share):.0%} of its time{others}, and "
+            "waits for the rest"
         )
     lines += [
         "",

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from torch.utils.data import DataLoader
 
 from swift_loader.batch.collate import collate
 from swift_loader.errors import ConfigError
 from swift_loader.loader.loader import SwiftLoader
 
-__all__ = ["Subject", "Trial", "dataset_alone", "with_torch", "with_workers", "without_workers"]
+__all__ = [
+    *("Subject", "Trial", "busy_cpus", "dataset_alone", "with_torch", "with_workers"),
+    "without_workers",
+]
 
 _QUEUE = 10  # batches that the loader has made ahead, by default
+_SCHEDULED = Path("/proc/thread-self/schedstat")
 _WARM_UP_SHARE = 0.5  # of the time to measure: longest warm-up
 
 
@@ -44,7 +51,8 @@ class Trial:
     workers: int = 0
     threads: int = 1
     built_s: float | None = None  # the data set's constructor
-    cpu_share: float | None = None  # of the time this process computed; the rest it waited
+    cpu_share: float | None = None  # of the time this process computed
+    starved_share: float = 0.0  # of the time it could have computed, and others had the CPUs
     batch_nbytes: int | None = None
     stages: Mapping[str, float] = field(default_factory=dict)  # share of the workers' time
     bottleneck: str | None = None
@@ -69,11 +77,15 @@ def without_workers(subject: Subject) -> Trial:
     return _in_this_process("no workers", subject, lambda s, indices: collate(s, None, indices))
 
 
-def with_workers(subject: Subject, workers: int, threads: int = 1) -> Trial:
-    """`SwiftLoader`, its options at their defaults but for workers and threads."""
+def with_workers(
+    subject: Subject, workers: int, threads: int = 1, queue: int | None = None
+) -> Trial:
+    """`SwiftLoader`, its options at their defaults but for workers, threads and the queue."""
     name = f"swift_loader, {_workers(workers)}"
     if threads > 1:
         name += f" x {threads} threads"
+    if queue is not None:
+        name += f", queue {queue}"
     began_s = time.perf_counter()
     with SwiftLoader(
         subject.dataset_class,
@@ -83,13 +95,14 @@ def with_workers(subject: Subject, workers: int, threads: int = 1) -> Trial:
         shuffle=subject.shuffle,
         nearby_shuffle=0,
         threads_per_worker=threads,
+        data_queue_size=queue,
         benchmark=False,
         validate=False,
     ) as loader:
         loader.start(0)
         assert loader.nb_samples is not None  # no stream: `dataset_alone` refuses one
         sizes = _sizes(subject, loader.nb_samples, loader)
-        trial = _measure(name, subject, sizes, _QUEUE, began_s)
+        trial = _measure(name, subject, sizes, queue or _QUEUE, began_s)
         stats = loader.stats()
     return replace(
         trial,
@@ -122,7 +135,7 @@ def _in_this_process(
     name: str, subject: Subject, finish: Callable[[list[Any], list[int]], Any]
 ) -> Trial:
     began_s = time.perf_counter()
-    dataset = subject.dataset_class(**subject.dataset_kwargs)
+    dataset = _built(subject)
     built_s = time.perf_counter() - began_s
     if not hasattr(dataset, "__len__"):
         raise ConfigError("the data set is a stream, and bench takes those with a length")
@@ -141,10 +154,43 @@ def _in_this_process(
                 finish(samples, indices)
                 yield
 
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    cpu_s, wall_s, starved_s = time.process_time(), time.perf_counter(), _starved_s()
     trial = _measure(name, subject, _sizes(subject, len(dataset), batches()), 0, began_s)
-    cpu_share = (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
-    return replace(trial, built_s=built_s, cpu_share=cpu_share)
+    took_s = time.perf_counter() - wall_s
+    return replace(
+        trial,
+        built_s=built_s,
+        cpu_share=(time.process_time() - cpu_s) / took_s,
+        starved_share=(_starved_s() - starved_s) / took_s,
+    )
+
+
+def _built(subject: Subject) -> Any:
+    """Raises `ConfigError` for arguments that the data set does not take."""
+    try:
+        signature = inspect.signature(subject.dataset_class)
+    except (TypeError, ValueError):  # built in, and without one
+        return subject.dataset_class(**subject.dataset_kwargs)
+    try:
+        signature.bind(**subject.dataset_kwargs)
+    except TypeError as error:
+        takes = ", ".join(str(each) for each in signature.parameters.values()) or "nothing"
+        raise ConfigError(f"--kwargs: {error}; the data set takes {takes}") from None
+    return subject.dataset_class(**subject.dataset_kwargs)
+
+
+def _starved_s() -> float:
+    """Seconds that this thread was ready and had no CPU; 0 where the system doesn't tell."""
+    try:
+        return int(_SCHEDULED.read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def busy_cpus(seconds: float = 0.5) -> float:
+    """How many CPUs other processes use, on average over `seconds` in which this one sleeps."""
+    share = psutil.cpu_percent(interval=seconds) / 100
+    return share * (psutil.cpu_count() or 1)
 
 
 def _sizes(subject: Subject, nb_samples: int, batches: Iterable[Any]) -> Iterator[int]:

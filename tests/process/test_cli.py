@@ -94,13 +94,16 @@ def test_bench_of_what_waits_recommends_threads_and_says_whether_they_keep_up(fo
     waits = ["--kwargs", '{"wait_s": 0.002}', "--workers", "1", "--no-torch", "--step-ms", "1"]
     found = bench_json(folder, *waits)
     names = [trial["name"] for trial in found["trials"]]
-    assert names == [
+    assert names[:4] == [
         "dataset alone",
         "no workers",
         "swift_loader, 1 worker",
         "swift_loader, 1 worker x 8 threads",
     ]
-    assert found["recommended"]["threads_per_worker"] == 8
+    assert found["recommended"]["threads_per_worker"] >= 8
+    advised = [found["recommended"][name] for name in ("worker_per_consumer", "threads_per_worker")]
+    assert advised in [[trial["workers"], trial["threads"]] for trial in found["trials"]]
+    assert found["cpus"]["used_by_others"] >= 0
     assert found["recommended"]["enough"] is False  # 64 samples a millisecond
     assert found["trials"][0]["cpu_share"] < 0.5
     assert found["cpus"]["usable"] >= 1
@@ -116,6 +119,7 @@ def test_bench_of_what_waits_recommends_threads_and_says_whether_they_keep_up(fo
         (["my_data:Rows", "--kwargs", "{n: 3}"], "is no JSON"),
         (["my_data:Rows", "--kwargs", "[3]"], "give an object"),
         (["my_data:Rows", "--kwargs", '{"n": 0}'], "the data set has no samples"),
+        (["my_data:Rows", "--kwargs", '{"m": 3}'], "unexpected keyword argument 'm'; the data set"),
     ],
 )
 def test_bench_refuses_in_one_line(
@@ -135,8 +139,8 @@ def test_bench_refuses_in_one_line(
 
 
 def test_error_of_the_data_set_keeps_its_traceback(folder: Path) -> None:
-    _, said = swift_loader(folder, "bench", "my_data:Rows", "--kwargs", '{"m": 3}', code=1)
-    assert "unexpected keyword argument 'm'" in said
+    _, said = swift_loader(folder, "bench", "my_data:Rows", "--kwargs", '{"n": "x"}', code=1)
+    assert "TypeError" in said
     assert "Traceback" in said
 
 

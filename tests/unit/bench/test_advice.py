@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swift_loader.bench.advice import advise, waits
+from swift_loader.bench.advice import advise, as_tried, is_busy, more_threads_help, waits
 from swift_loader.bench.text import advice_text, heading, row
 from swift_loader.bench.trials import Trial
 
@@ -79,3 +79,24 @@ def test_text_says_where_the_time_goes_and_what_to_do() -> None:
     assert "worker_per_consumer=2, threads_per_worker=1, data_queue_size=10" in text
     assert "3 times the best of torch's DataLoader" in text
     assert max(map(len, text.splitlines())) <= 90
+
+
+def test_time_that_other_processes_took_is_no_waiting() -> None:
+    crowded = Trial("dataset alone", 100, 6400, 10.0, 0.1, cpu_share=0.3, starved_share=0.65)
+    assert not waits(crowded)
+    assert is_busy(1.2, 2)
+    assert not is_busy(0.2, 2)
+
+
+def test_more_threads_are_tried_as_long_as_they_help() -> None:
+    assert more_threads_help([ours(2, 20), ours(2, 90, threads=8)])
+    assert not more_threads_help([ours(2, 90, threads=8), ours(2, 95, threads=16)])
+
+
+def test_cpus_of_what_waits_are_not_said_to_be_in_use() -> None:
+    waiting = Trial("dataset alone", 100, 6400, 10.0, 0.1, cpu_share=0.05)
+    trials = [ours(1, 10), ours(2, 48, threads=8), ours(2, 89, threads=16)]
+    advice = advise(waiting, trials, [], 2, None)
+    assert advice.threads_per_worker == 16
+    assert not any("in use" in reason for reason in advice.reasons)
+    assert "89.0 batches/s" in as_tried(advice, trials[-1]).reasons[-1]

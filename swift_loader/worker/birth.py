@@ -36,6 +36,7 @@ from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.memory import map_private, map_shared
 from swift_loader.transport.messages import ErrorReport
 from swift_loader.worker import signals
+from swift_loader.worker.breakpoints import explain_breakpoints
 from swift_loader.worker.faults import report
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
@@ -85,6 +86,7 @@ def enter(spawn: Spawn, inherited: Inherited) -> tuple[Channel, Progress]:
     spawn.surroundings.enter()
     faulthandler.enable()
     faulthandler.register(signals.STACK_SIGNAL, file=inherited.stack, all_threads=True)
+    explain_breakpoints()
     signals.make_room()
     settle(spawn.place, spawn.index, os.environ)
     progress_map = map_shared(inherited.progress, Progress.NBYTES)

@@ -75,6 +75,11 @@ class WithLock(datasets.Numbers):
         self.lock = threading.Lock()
 
 
+class Stops(datasets.Numbers):
+    def __getitem__(self, i: int) -> Any:
+        breakpoint()
+
+
 def no_argument() -> None:
     return
 
@@ -255,6 +260,7 @@ USES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ("objects", lambda: SwiftLoader(Objects, {"n": 4}, 4), BatchError, "or give a collate_fn"),
     ("kwargs", lambda: SwiftLoader(datasets.Numbers, {"m": 4}), TypeError, "argument 'm'"),
     ("collate", lambda: SwiftLoader(ROWS, collate_fn=no_argument), TypeError, "no_argument"),
+    ("a breakpoint", lambda: SwiftLoader(Stops, {"n": 4}), RuntimeError, "worker_per_consumer=0"),
     ("consumers", on(list, nb_consumer=2), ClosedError, "nb_consumer"),
     ("rank", on(lambda it: it.start(2), nb_consumer=2), ConfigError, r"\[0, 2\)"),
     ("rank as text", on(lambda it: it.start("0")), ConfigError, "rank"),
@@ -289,6 +295,13 @@ def test_wrong_use_is_answered_with_the_fix(
 ) -> None:
     with pytest.raises(error, match=says):
         do()
+
+
+def test_completion_offers_what_users_call_and_nothing_else() -> None:
+    with build(ROWS) as loader:
+        for name in dir(loader):
+            if not name.startswith("_"):
+                assert getattr(SwiftLoader, name).__doc__, name
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -31,6 +31,17 @@ class Packed:
     Which pieces of which documents make sequence ``i`` follows from the documents' lengths alone.
     So a run resumes in any place, and any worker makes any sequence.
 
+    A sequence is a dict of numpy arrays:
+
+    - ``"tokens"``: `dtype`, shape ``(length,)``;
+    - ``"positions"``: int32, ``(length,)``: places within a piece, from 0 at its beginning;
+    - ``"document_ids"``: the document of each token, -1 for padding; int32, or int64 from
+      2^31 documents on;
+    - ``"cu_seqlens"``: int32, ``(pieces + 1,)``: where the pieces begin and end, from 0 to
+      `length`; padding counts as a piece. In a batch they are those of all sequences laid end to
+      end, ``(pieces of all + 1,)``, as FlashAttention's variable-length functions take them for
+      ``tokens.view(-1)``; `length` is always a right ``max_seqlen``.
+
     Parameters
     ----------
     dataset:
@@ -65,17 +76,6 @@ class Packed:
         Which of `FIELDS` a sequence has.
     dtype:
         Of the tokens.
-
-    A sequence is a dict of numpy arrays:
-
-    - ``"tokens"``: `dtype`, shape ``(length,)``;
-    - ``"positions"``: int32, ``(length,)``: places within a piece, from 0 at its beginning;
-    - ``"document_ids"``: the document of each token, -1 for padding; int32, or int64 from
-      2^31 documents on;
-    - ``"cu_seqlens"``: int32, ``(pieces + 1,)``: where the pieces begin and end, from 0 to
-      `length`; padding counts as a piece. In a batch they are those of all sequences laid end to
-      end, ``(pieces of all + 1,)``, as FlashAttention's variable-length functions take them for
-      ``tokens.view(-1)``; `length` is always a right ``max_seqlen``.
 
     Raises
     ------

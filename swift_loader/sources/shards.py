@@ -33,6 +33,8 @@ class Shards(IterableDataset[Any]):
     number of consumers and workers: a state says how far each shard was read, and what was in the
     buffer. With the loader's ``shuffle=True`` each epoch has an order of its own of the shards.
 
+    With torch's `DataLoader` the shards are dealt round the workers, in their order.
+
     Parameters
     ----------
     shards:
@@ -47,8 +49,6 @@ class Shards(IterableDataset[Any]):
     buffer:
         With ``shuffle=True``, so many items of each worker are mixed: each time, one of them leaves
         at random and the next one read takes its place. 0: a shard's items keep their order.
-
-    With torch's `DataLoader` the shards are dealt round the workers, in their order.
 
     Raises
     ------

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LIMIT_S = 200
+LIMIT_S = 300
 
 _FENCE = re.compile(
     r"(?:<!-- (?P<mark>not run|elsewhere): (?P<why>[^>]+) -->\n)?"

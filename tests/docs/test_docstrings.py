@@ -27,6 +27,10 @@ PUBLIC = (
     "swift_loader.remote",
     "swift_loader.rpcdataloader",
     "swift_loader.sharing",
+    "swift_loader.sources.readers.archives",
+    "swift_loader.sources.readers.columns",
+    "swift_loader.sources.readers.hugging_face",
+    "swift_loader.sources.readers.lines",
     "swift_loader.telemetry.stats",
 )
 _OTHER_STYLES = re.compile(

@@ -5,9 +5,10 @@ go by value. Arrays and tensors lie behind the pickle, and are views over the re
 so a worker that maps it privately shares every page that it does not write to. A `numpy.memmap`
 travels as its file name. What pickle can't do, `dill` may.
 
-    header      two int64: bytes of the pickle; how many numbers the table has
+    header      three int64: bytes of the pickle; how many numbers each table has
     pickle      the resource tracker, then the parts
     table       offset and nbytes of each out-of-band buffer, int64; (0, -1) is the data as a whole
+    table       the same of large `bytes`, see `swift_loader.batch.large`
     data        the buffers, each aligned
 """
 
@@ -18,7 +19,7 @@ import io
 import mmap
 import pickle
 import struct
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
 from threading import Lock, RLock
 from types import GeneratorType
@@ -35,13 +36,14 @@ from swift_loader.batch.arena import aligned_bytes, carrier_of
 from swift_loader.batch.blame import blame
 from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.handles import Shipment, follow_tracker, shipping, tracker
+from swift_loader.batch.large import hold, large_as_arrays
 from swift_loader.batch.rebuild import given_buffers
 from swift_loader.batch.reduce import Reducer
 from swift_loader.errors import BatchError, ShippingError
 
-__all__ = ["Payload", "pack", "unpack"]
+__all__ = ["Payload", "hold_large", "pack", "unpack"]
 
-_HEADER = struct.Struct("<2q")
+_HEADER = struct.Struct("<3q")
 #: what would arrive as something else than the user means, if dill had it
 _BOUND_HERE = (
     *(type(Lock()), type(RLock()), GeneratorType, io.FileIO, io.TextIOWrapper),
@@ -106,15 +108,28 @@ def unpack(region: memoryview | mmap.mmap) -> dict[str, Any]:
 
     They are writable if it is. Raises whatever importing or unpickling the user's things raises.
     """
-    whole = np.frombuffer(region, np.uint8)
-    nbytes, count = _HEADER.unpack_from(whole.data)
-    text = whole[_HEADER.size : _HEADER.size + nbytes].data
-    table = struct.unpack_from(f"<{count}q", whole.data, _HEADER.size + nbytes)
-    base = whole[aligned_bytes(_HEADER.size + nbytes + 8 * count) :]
-    reader = _Unpickler(io.BytesIO(text), buffers=given_buffers(base, table))
+    text, table, _, base = _apart(region)
+    reader = _Unpickler(io.BytesIO(text.data), buffers=given_buffers(base, table))
     follow_tracker(reader.load())
     parts: dict[str, Any] = reader.load()
     return parts
+
+
+def hold_large(region: memoryview | mmap.mmap, payload: Hashable) -> None:
+    """See `swift_loader.batch.large.hold`; `region` is what `pack` gave."""
+    _, _, large, base = _apart(region)
+    spans = zip(large[::2], large[1::2], strict=True)
+    hold(payload, [base[offset : offset + nbytes] for offset, nbytes in spans])
+
+
+def _apart(region: memoryview | mmap.mmap) -> tuple[Any, tuple[int, ...], tuple[int, ...], Any]:
+    """Pickle, both tables, data."""
+    whole = np.frombuffer(region, np.uint8)
+    nbytes, *counts = _HEADER.unpack_from(whole.data)
+    end = _HEADER.size + nbytes
+    numbers = struct.unpack_from(f"<{sum(counts)}q", whole.data, end)
+    table, large = numbers[: counts[0]], numbers[counts[0] :]
+    return whole[_HEADER.size : end], table, large, whole[aligned_bytes(end + 8 * len(numbers)) :]
 
 
 def _pack(parts: dict[str, Any], elsewhere: bool) -> Payload:
@@ -140,11 +155,13 @@ def _dumped(kind: Any, parts: dict[str, Any], shipment: Shipment) -> Payload:
     pickler = kind(file, 5, buffer_callback=given.append)
     pickler.reducer_override = gatherer.reduce
     pickler.dump(None if shipment.elsewhere else tracker())
-    pickler.dump(parts)
+    arguments, found = large_as_arrays(parts.get("dataset_kwargs") or {})
+    pickler.dump({**parts, "dataset_kwargs": arguments} if found else parts)
     table = gatherer.lay_buffers(given)
+    large = [number for one in found for number in gatherer.place_of(one.array)]
     text = file.getvalue()
-    header = _HEADER.pack(len(text), len(table))
-    pickles = header + text + struct.pack(f"<{len(table)}q", *table)
+    header = _HEADER.pack(len(text), len(table), len(large))
+    pickles = header + text + struct.pack(f"<{len(table) + len(large)}q", *table, *large)
     return Payload(pickles, gatherer.sources, shipment.kept)
 
 
@@ -217,6 +234,10 @@ class _Gatherer(Reducer):
             self.sources.append((offset, array.reshape(-1).view(np.uint8)))
             self._end += aligned_bytes(array.nbytes)
         return offset
+
+    def place_of(self, array: npt.NDArray[Any]) -> tuple[int, int]:
+        """Offset and nbytes of an array that was laid."""
+        return self._offset_of[array.ctypes.data, array.nbytes], array.nbytes
 
     def lay_tensor(self, tensor: Tensor) -> int:
         bits: torch.dtype = getattr(torch, carrier_of(tensor.dtype).name)

@@ -116,8 +116,8 @@ class Config:
     )
     dataset_kwargs: dict[str, Any] = option(
         None, keyword_arguments, DATA,
-        "the keyword arguments of `dataset_class`; large arrays among them are shared by "
-        "the workers, not copied. The loader keeps no reference to them",
+        "the keyword arguments of `dataset_class`; large arrays and `bytes` among them are shared "
+        "by the workers, not copied. The loader keeps no reference to them",
         given="Mapping[str, Any] | None",
     )
     batch_size: int = option(
@@ -222,7 +222,7 @@ class Config:
         'all workers, without what stands below `if __name__ == "__main__"`. `"fresh"`: they never '
         'see it. `"fork"`: their common parent is forked from this process in `start()`, before '
         'CUDA is in use. `"auto"`: `"main"` where the script has such a guard, else `"fresh"`. '
-        "`docs/workers.md` has a table",
+        "`docs/workers.md` has a table. Without workers it has no effect",
         given='Literal["auto", "main", "fresh", "fork"]',
     )
     # ---- order

@@ -15,12 +15,13 @@ What goes wrong is a `BirthError`, which holds what is sent to the training proc
 from __future__ import annotations
 
 import atexit
+import copy
 import faulthandler
 import os
 import random
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -30,7 +31,9 @@ import torch
 import torch.utils.data
 from torch.utils.data._utils import worker as torch_worker
 
-from swift_loader.batch.shipping import unpack
+from swift_loader.batch.large import holds
+from swift_loader.batch.shipping import hold_large, unpack
+from swift_loader.errors import StateError
 from swift_loader.telemetry.log import LogHandle, open_log, worker_role
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.memory import map_private, map_shared
@@ -41,9 +44,9 @@ from swift_loader.worker.faults import report
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
 from swift_loader.worker.rank_watch import tell_group
-from swift_loader.worker.recipe import Recipe, build_dataset, recipe_of
+from swift_loader.worker.recipe import Recipe, build_dataset, given, recipe_of
 from swift_loader.worker.script import state
-from swift_loader.worker.shard import StreamInfo
+from swift_loader.worker.shard import StreamInfo, is_used_up
 from swift_loader.worker.split import Split
 from swift_loader.worker.zygote import Inherited, Spawn
 
@@ -52,6 +55,7 @@ __all__ = [
     "BirthError",
     "announce",
     "enter",
+    "have_large",
     "leave",
     "read_payload",
     "seed_of",
@@ -130,6 +134,14 @@ def read_payload(fd: int) -> memoryview:
     return memoryview(map_private(fd, os.fstat(fd).st_size))
 
 
+def have_large(payload_fd: int) -> None:
+    """In the process that a worker is forked from next: see `swift_loader.batch.large`."""
+    status = os.fstat(payload_fd)
+    payload = status.st_dev, status.st_ino, status.st_size
+    if not holds(payload):
+        hold_large(read_payload(payload_fd), payload)
+
+
 def seed_worker(seed: int) -> None:
     """Seed the generators of this process as torch seeds those of its workers."""
     random.seed(seed)
@@ -169,6 +181,7 @@ class Birth:
         self.log: LogHandle | None = None
         self.split = Split(place, index)
         self._payload_fd = -1
+        self._untouched: Any = None  # a copy of a stream that can't be made anew
 
     def complete(self, payload: int | memoryview) -> None:
         """Of the user's things, or the descriptor of the memory they lie in. Raises `BirthError`.
@@ -193,16 +206,23 @@ class Birth:
             self.dataset, self.nb_samples = build_dataset(recipe)
         if self.nb_samples is None:
             self.split.look_at(self.dataset, recipe.dataset_kwargs)
+            if state.forked and recipe.dataset_class is given and is_used_up(self.dataset):
+                self._untouched = _copied(self.dataset)
         self._announce(self.dataset)
         if recipe.worker_init_fn is not None:
             with step("running worker_init_fn"), self.split.watching():
                 recipe.worker_init_fn(place.id_of(index))
 
     def build_again(self) -> Any:
-        """A stream as it was at this worker's birth, whatever was done to it since."""
+        """A stream as it was at this worker's birth, whatever was done to it since.
+
+        Raises `StateError` for one that was forked and can't be copied.
+        """
         recipe = recipe_of(unpack(read_payload(self._payload_fd)))
         with self.split.watching():
-            dataset, _ = build_dataset(recipe)
+            dataset, _ = build_dataset(recipe)  # a forked one is the very object that was used
+            if self._untouched is not None:
+                dataset = self._untouched()
             self._announce(dataset)
             if recipe.worker_init_fn is not None:
                 recipe.worker_init_fn(self._place.id_of(self._index))
@@ -224,3 +244,21 @@ class Birth:
         if self.log is not None:
             self.log.logger.info("worker ends")
             self.log.close()
+
+
+def _copied(stream: Any) -> Callable[[], Any]:
+    """What gives the stream as it is now, any number of times."""
+    try:
+        untouched = copy.deepcopy(stream)
+    except Exception as error:  # noqa: BLE001 - raised where somebody needs the copy
+        why = f"{type(error).__name__}: {error}"
+
+        def refuse_to_copy() -> Any:
+            raise StateError(
+                f"the {type(stream).__qualname__} can't be begun anew: it was forked with the "
+                f"training process, goes on where it was, and can't be copied ({why}). Give its "
+                "class and arguments, or start_method='main'"
+            )
+
+        return refuse_to_copy
+    return lambda: copy.deepcopy(untouched)

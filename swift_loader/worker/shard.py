@@ -21,7 +21,7 @@ from swift_loader.errors import StateError
 from swift_loader.plan import Plan
 from swift_loader.worker.split import Split
 
-__all__ = ["BeginAgain", "Shard", "StreamInfo"]
+__all__ = ["BeginAgain", "Shard", "StreamInfo", "is_used_up"]
 
 
 class BeginAgain(Exception):
@@ -226,6 +226,11 @@ class _Nothing:
 
 
 _NOTHING = _Nothing()
+
+
+def is_used_up(dataset: Any) -> bool:
+    """Whether `iter` goes on where the stream was left: its own iterator, or one with a state."""
+    return hasattr(type(dataset), "__next__") or _keeps_state(dataset)
 
 
 def _keeps_state(part: Any) -> bool:

@@ -215,6 +215,8 @@ class _Zygote:
         self._reserve.refill()
 
     def _spawn(self, request: Spawn) -> None:
+        from swift_loader.worker.birth import have_large
+
         run = importlib.import_module(request.module).main  # once for all workers of this kind
         fds = [self._control.take_fd() for _ in Inherited._fields]
         sentinel_fd = self._control.take_fd()
@@ -226,6 +228,7 @@ class _Zygote:
                 pipes[stream] = os.pipe()
             if not self._reserve.refill():  # it stays full, or a `Spawn` would be lost
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            have_large(Inherited(*fds).payload)
             pid = os.fork()
         except OSError as error:  # no descriptors, processes or memory: the loader says so
             for fd in itertools.chain(fds, *pipes.values()):

@@ -325,3 +325,32 @@ def test_state_of_another_set_up_is_refused() -> None:
         pytest.raises(StateError, match="worker_per_consumer was 2, is now 3"),
     ):
         loader.load_state_dict(state)
+
+
+class OwnIterator(IterableDataset[int]):
+    """Goes on where it was left, as a reader of a file does."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if self.at == self.n:
+            raise StopIteration
+        self.at += 1
+        return self.at
+
+
+def test_a_forked_stream_that_goes_on_where_it_was_is_begun_anew_or_refused() -> None:
+    with SwiftLoader(OwnIterator(12), start_method="fork", validate=False) as loader:
+        next(iter(loader))
+        for _ in range(2):
+            assert [int(batch) for batch in loader] == list(range(1, 13))
+    once = (i for i in range(12))
+    with SwiftLoader(once, start_method="fork", validate=False) as loader:
+        next(iter(loader))
+        with pytest.raises(StateError, match=r"can't be begun anew.*generator"):
+            list(loader)

@@ -16,6 +16,7 @@ import torch
 
 from swift_loader import SwiftLoader
 from swift_loader.errors import ShippingError, WorkerError
+from tests.process.test_crashes import workers_of
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(120)]
 SPAWN = multiprocessing.get_context("spawn")
@@ -137,3 +138,23 @@ def test_on_error_leaves_out_what_a_library_cancelled() -> None:
     ) as loader:
         loader.start(0)
         assert next(iter(loader)).tolist() == [404, -2, -3, -4, 5]
+
+
+class OneText:
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return self.text[index]
+
+
+def test_large_bytes_are_one_copy_for_all_workers() -> None:
+    text = bytes(range(256)) * (1 << 18)
+    with SwiftLoader(OneText, {"text": text}, batch_size=1, worker_per_consumer=2) as loader:
+        loader.start(0)
+        assert [int(batch) for batch in loader] == [0, 1, 2, 3]
+        own = [worker.memory_full_info().uss for worker in workers_of(loader)]
+    assert sum(own) < len(text), "no worker has a copy of its own"

@@ -29,7 +29,8 @@ import torch
 from swift_loader.batch import identity
 from swift_loader.batch.arena import Arena
 from swift_loader.batch.codec import decode, encode
-from swift_loader.batch.shipping import Payload, pack, unpack
+from swift_loader.batch.large import hold
+from swift_loader.batch.shipping import Payload, hold_large, pack, unpack
 from swift_loader.errors import ShippingError
 from tests.unit.batch import registering
 
@@ -715,3 +716,16 @@ def test_a_cycle_with_something_stuck_in_it_is_named_too() -> None:
     knot["lock"] = threading.Lock()
     with pytest.raises(ShippingError, match=r"kwargs\['lock'\]"):
         pack({"kwargs": knot})
+
+
+def test_large_bytes_are_made_once_before_the_fork_or_in_whoever_unpacks() -> None:
+    text = bytes(range(256)) * (1 << 13)
+    region = memoryview(bytearray(bytes(pack({"dataset_kwargs": {"text": text, "more": b"x"}}))))
+    assert unpack(region)["dataset_kwargs"] == {"text": text, "more": b"x"}
+    try:
+        hold_large(region, "this one")
+        first, second = (unpack(region)["dataset_kwargs"]["text"] for _ in range(2))
+        assert first is second
+        assert first == text
+    finally:
+        hold("none", ())

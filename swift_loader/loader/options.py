@@ -142,7 +142,7 @@ class Config:
         None, as_cache, DATA,
         "keeps samples once they are made, for all ranks and workers of a host and for the epochs "
         'to come: `"32GB"` of memory, or `swift_loader.cache.Cache(memory=, disk=, key=)`, also in '
-        "files that outlive the run. What is random belongs into `transform` then. See "
+        "files that outlive the run. Random draws belong into `transform` then. See "
         "`docs/cache.md`",
         given="Cache | int | str | None",
     )

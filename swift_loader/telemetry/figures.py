@@ -108,7 +108,7 @@ _TABLE = (
     _counter("cache_hits", "samples", "Samples that were in the cache when they were asked for."),
     _counter("cache_misses", "samples", "Samples that were not, and were made."),
     _counter("cache_hit_bytes", "bytes", "Bytes of samples that were in the cache."),
-    _counter("cache_saved_seconds", "seconds", "What making these samples had taken."),
+    _counter("cache_saved_seconds", "seconds", "The time that making these samples had taken."),
     _counter("cache_evicted", "samples", "Samples that went for others which are wanted sooner."),
     _gauge("cache_memory_bytes", "bytes", "Memory of the cache in use, for all of a host."),
     _gauge("cache_disk_bytes", "bytes", "Files of the cache."),

@@ -188,9 +188,23 @@ class WorkerStats:
 class CacheStats:
     """What a cache has done. Up to `saved_s`: for one consumer; the rest: of the store as a whole.
 
-    `hits`: samples that were there, in memory or (`disk_hits`) in files, those that were read ahead
-    too. `saved_s`: what making them had taken. `kept`, `evicted`, `refused`: samples that came into
-    the memory, that went for others which are wanted sooner, and that found no room.
+    Attributes
+    ----------
+    hits, misses:
+        Samples that were there, those that were read ahead too; and samples that were not.
+    disk_hits:
+        Those of `hits` that were in files.
+    hit_bytes:
+        Bytes of `hits`.
+    saved_s:
+        The time that making them had taken.
+    kept, evicted, refused:
+        Samples that came into the memory, that went for others which are wanted sooner, and that
+        found no room.
+    memory_used, memory_size:
+        Bytes of the memory: in use, and in all.
+    disk_used, disk_size:
+        Bytes of the files: in use, and their bound (None: no bound).
     """
 
     hits: int = 0
@@ -269,6 +283,8 @@ class LoaderStats:
         A row for each worker.
     others:
         Figures of other parts.
+    cache:
+        What the cache has done; None without the option `cache`.
     """
 
     consumer: int

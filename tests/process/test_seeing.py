@@ -228,3 +228,13 @@ def test_a_notebook_shows_what_a_loader_is_and_does() -> None:
         assert "\x1b" not in text
         assert text.count("<tr>") == text.count("</tr>") > 1
     assert "numbers" in after.lower()
+
+
+def test_a_log_has_one_line_of_the_start_and_none_for_a_batch(tmp_path: Path) -> None:
+    prefix = str(tmp_path / "run-")
+    options: dict[str, Any] = {"benchmark": False, "seed": 7, "worker_per_consumer": 2}
+    with SwiftLoader(datasets.Numbers, {"n": 64}, 4, logger=prefix, **options) as loader:
+        assert sum(1 for _ in loader) == 16
+    [line] = Path(f"{prefix}consumer-0.log").read_text().splitlines()
+    for told in ("Numbers", "2 workers", "'seed': 7", "swift_loader ", "torch "):
+        assert told in line

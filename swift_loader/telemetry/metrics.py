@@ -273,12 +273,13 @@ class Meter:
         recent, spread = self._distributions()
         workers = self.workers()
         slowest = self._slowest.table()
+        marks = [row.mark_s for row in list(self._workers.values())]
         evidence = Evidence(
             totals,
             nb_workers=self._nb_running,
             nb_cpus=self._nb_cpus,
-            cpu_s=_sum(row.cpu_s for row in workers),
-            cpu_wait_s=_sum(row.cpu_wait_s for row in workers),
+            cpu_s=_less(_sum(row.cpu_s for row in workers), marks, 0),
+            cpu_wait_s=_less(_sum(row.cpu_wait_s for row in workers), marks, 1),
             rare_wait_share=spread["wait"].share_of_longest(RARE),
             slowest=slowest,
         )
@@ -415,6 +416,10 @@ def _loop_s(batches: Sequence[BatchTimes]) -> list[float]:
     return [
         max(0.0, b.at_s - b.wait_s - a.at_s) for a, b in pairwise(batches) if a.epoch == b.epoch
     ]
+
+
+def _less(seconds: float | None, marks: list[tuple[float, float]], at: int) -> float | None:
+    return None if seconds is None else max(0.0, seconds - sum(mark[at] for mark in marks))
 
 
 def _sum(seconds: Iterable[float | None]) -> float | None:

@@ -56,8 +56,13 @@ class WorkerRow:
         self._cpu_s = self._cpu_wait_s = self._process = None
         self.pid = pid
 
+    @property
+    def mark_s(self) -> tuple[float, float]:
+        """CPU time, and waiting for a CPU, before the first batch: it was starting."""
+        return self._mark
+
     def mark(self) -> None:
-        """What it has used until now is not counted: it was starting."""
+        """The first batch has come."""
         self._look()
         self._mark = self._used()
 
@@ -76,11 +81,11 @@ class WorkerRow:
             pid=self.pid,
             batches=self.batches,
             busy_share=self.busy_s / elapsed_s if elapsed_s > 0 else 0.0,
-            cpu_s=cpu_s - self._mark[0] if known else None,
+            cpu_s=cpu_s if known else None,
             rss_bytes=rss_bytes,
             restarts=self.restarts,
             busy_s=self.busy_s,
-            cpu_wait_s=waited_s - self._mark[1] if waits_known else None,
+            cpu_wait_s=waited_s if waits_known else None,
             running=self.running,
         )
 

@@ -199,14 +199,15 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
 
         Raises `ClosedError` when there are several consumers and nothing says which this one is.
         """
+        if only_asks(sys._getframe(1).f_globals.get("__name__", "")):
+            self._engine.check_open()
+            return iter(())
         wanted = self._config.progress and self._consumer == 0
         return self._iterate({} if wanted else None)
 
     def _iterate(self, bar: dict[str, Any] | None) -> Iterator[Batch_co]:
         engine = self._engine
         engine.check_open()
-        if only_asks(sys._getframe(1).f_globals.get("__name__", "")):
-            return iter(())
         if not engine.started:
             self.start()
         assert engine.meter is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -135,7 +134,7 @@ def _in_this_process(
     name: str, subject: Subject, finish: Callable[[list[Any], list[int]], Any]
 ) -> Trial:
     began_s = time.perf_counter()
-    dataset = _built(subject)
+    dataset = subject.dataset_class(**subject.dataset_kwargs)
     built_s = time.perf_counter() - began_s
     if not hasattr(dataset, "__len__"):
         raise ConfigError("the data set is a stream, and bench takes those with a length")
@@ -163,20 +162,6 @@ def _in_this_process(
         cpu_share=(time.process_time() - cpu_s) / took_s,
         starved_share=(_starved_s() - starved_s) / took_s,
     )
-
-
-def _built(subject: Subject) -> Any:
-    """Raises `ConfigError` for arguments that the data set does not take."""
-    try:
-        signature = inspect.signature(subject.dataset_class)
-    except (TypeError, ValueError):  # built in, and without one
-        return subject.dataset_class(**subject.dataset_kwargs)
-    try:
-        signature.bind(**subject.dataset_kwargs)
-    except TypeError as error:
-        takes = ", ".join(str(each) for each in signature.parameters.values()) or "nothing"
-        raise ConfigError(f"--kwargs: {error}; the data set takes {takes}") from None
-    return subject.dataset_class(**subject.dataset_kwargs)
 
 
 def _starved_s() -> float:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         WorkerTimeoutError,
     )
     from swift_loader.loader.loader import SwiftLoader
+    from swift_loader.sources.mixture import Mixture, Source
     from swift_loader.sources.packed import Packed
     from swift_loader.sources.shards import Shards
 
@@ -37,11 +38,13 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "LoaderError",
+    "Mixture",
     "Packed",
     "PlanMismatchError",
     "Shards",
     "SharedList",
     "ShippingError",
+    "Source",
     "StateError",
     "SwiftLoader",
     "TooManyBadSamplesError",
@@ -54,6 +57,8 @@ __all__ = [
 # Found when first asked for (PEP 562): the loader imports torch, which takes seconds, and the
 # commands and the endpoint's own process do without it.
 _MODULES = {
+    "Mixture": "swift_loader.sources.mixture",
+    "Source": "swift_loader.sources.mixture",
     "Packed": "swift_loader.sources.packed",
     "SKIP": "swift_loader.batch.fetch",
     "ArrayDataset": "swift_loader.containers.array_dataset",

@@ -8,6 +8,7 @@ back figures. ``python -m benchmarks --only NAME`` runs one, and so does
 MODULES = {
     "gather": "gather",
     "packed": "packed",
+    "mixed": "mixed",
     "start-time": "start_time",
     "epoch-gap": "epoch_gap",
     "many-samples": "many_samples",

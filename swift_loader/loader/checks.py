@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from swift_loader.errors import ClosedError, ConfigError, refuse
 from swift_loader.order.part import MAX_EPOCH
 from swift_loader.ranks.agreement import known_rank, own_index
+from swift_loader.sources.mixture import Mixing, Mixture
 from swift_loader.worker.cpus import usable_cpus
 from swift_loader.worker.script import StartMethod, chosen_method, how_to_import, state
 
@@ -44,6 +45,7 @@ __all__ = [
     "is_built",
     "iterable",
     "keyword_arguments",
+    "mixing_of",
     "one_of",
     "one_of_numbers",
     "only_asks",
@@ -224,6 +226,22 @@ def is_built(value: Any, *, with_kwargs: bool) -> bool:
     return any(hasattr(type(value), name) for name in read_by) and not (
         with_kwargs and callable(value)
     )
+
+
+def mixing_of(options: Mapping[str, Any], mixture: Mixture, kwargs: Any) -> Mixing:
+    """What the loader knows of a mixture. Raises `ConfigError` for what does not go with it."""
+    if kwargs is not None:
+        refuse("dataset_kwargs", kwargs, "a Mixture holds the arguments of its sources")
+    for name in ("sampler", "batch_sampler"):
+        if options[name] is not None:
+            refuse(name, options[name], "a Mixture says which samples come; leave it out")
+    if options["batch_tokens"] is not None:
+        refuse("batch_tokens", options["batch_tokens"], "batches of a Mixture are counted in "
+               "samples; make its sources Packed ones, of so many tokens each")  # fmt: skip
+    mixing = mixture.mixing
+    if options["batch_size"] is None and mixing.by_batch:
+        refuse("batch_size", None, "mix='batch' makes batches; give mix='sample', or a batch size")
+    return mixing
 
 
 def iterable(name: str, value: Any) -> Any:

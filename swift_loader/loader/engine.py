@@ -16,7 +16,9 @@ from swift_loader.batch.shipping import pack, unpack
 from swift_loader.cache.keeper import Keeper
 from swift_loader.errors import ClosedError
 from swift_loader.loader.caching import store_name
+from swift_loader.loader.delivering import Delivering
 from swift_loader.loader.in_process import InProcess
+from swift_loader.loader.meshes import HostGroup
 from swift_loader.loader.open_files import Need, check_open_files
 from swift_loader.loader.options import Config
 from swift_loader.loader.target import Target
@@ -27,6 +29,7 @@ from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.pipeline.shell import Pipeline, PipelineOptions, Threads
 from swift_loader.pipeline.staging import Stager
+from swift_loader.telemetry.by_source import BySource
 from swift_loader.telemetry.log import LogHandle, consumer_role, open_log
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.monitor import BenchmarkWriter, open_benchmark, versions
@@ -41,10 +44,12 @@ from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
 from swift_loader.worker.recipe import (
     Recipe,
+    Size,
     build_dataset,
     forget_for_forks,
     given,
     keep_for_forks,
+    lengths_of_sources,
     recipe_of,
 )
 from swift_loader.worker.script import names_in_workers
@@ -75,7 +80,7 @@ class Engine:
             self._ship(recipe)
         self._pid = os.getpid()
         self._closed = False
-        self._pipeline: Pipeline | InProcess | None = None
+        self._pipeline: Delivering | None = None
         self.stager: Stager | None = None
         self.meter: Meter | None = None
         self.trace: TraceWriter | None = None
@@ -83,6 +88,7 @@ class Engine:
         self._sinks: Pumps | None = None
         self._log: LogHandle | None = None
         self._store = Keeper(recipe.cache)
+        self._to_say: dict[str, bool] = {}  # whether it was said; before there is a log, it is not
         # One that is forked holds what is here when the loader is started.
         early = config.worker_per_consumer and config.start_method != "fork"
         with told():
@@ -135,12 +141,12 @@ class Engine:
         size = os.fstat(self.payload_fd).st_size
         return recipe_of(unpack(memoryview(map_private(self.payload_fd, size))))
 
-    def try_one_batch(self) -> int | None:
+    def try_one_batch(self) -> Size:
         """See `swift_loader.loader.trial`."""
         # The keys of a sampler are for workers alone: drawing them would change its state.
         return self._try(0 if self._config.by_sampler else self._config.batch_size)
 
-    def count_samples(self) -> int | None:
+    def count_samples(self) -> Size:
         """The length of the data set, which is built for it where batches are made; None: a stream.
 
         Raises what the data set's constructor raises.
@@ -149,9 +155,10 @@ class Engine:
         if self._own is None:
             return self._try(0)
         with generators_untouched():
-            return build_dataset(self._with_dataset(self._own))[1]
+            dataset, nb_samples = build_dataset(self._with_dataset(self._own))
+            return Size(nb_samples, lengths_of_sources(dataset))
 
-    def _try(self, batch_size: int) -> int | None:
+    def _try(self, batch_size: int) -> Size:
         config = self._config
         with told():
             zygote = Zygote.acquire(config.start_method)
@@ -163,6 +170,7 @@ class Engine:
                 config.seed or 0,
                 config.timeout,
                 Target(decoder=config.batch_decoder).decode_with(),
+                by_source=config.mixing is not None and config.mixing.by_batch,
             )
         finally:
             zygote.release()
@@ -177,26 +185,33 @@ class Engine:
         return self._own
 
     @property
-    def pipeline(self) -> Pipeline | InProcess:
+    def pipeline(self) -> Delivering:
         assert self._pipeline is not None
         return self._pipeline
 
-    def start(self, consumer: int, seed: int, target: Target) -> int | None:
+    def start(
+        self, consumer: int, seed: int, target: Target, group: HostGroup | None = None
+    ) -> Size | None:
         """Start the workers and wait for the first; returns the dataset's length.
+
+        Of a `group` of ranks, one has them; the others return None.
 
         Raises what the dataset's constructor raised in a worker, or `LoaderError`, among them
         `NoRoomError` where this process may not open enough files.
         """
         config = self._config
-        if self._own is None:
+        takes = group.member if group is not None else None
+        if self._own is None and takes is None:
             self._check_open_files(target, held=2 if self._zygote is not None else 1)
-        if self._zygote is None and config.worker_per_consumer:
+        if self._zygote is None and config.worker_per_consumer and takes is None:
             with told():
                 self._zygote = Zygote.acquire(config.start_method)
         log = self._log = open_log(config.logger, consumer_role(consumer))
         self.meter = Meter(consumer, available_cpus())
         if config.cache is not None:
             self.meter.also(self._store.readings)
+        if config.mixing is not None:
+            self.meter.by_source = BySource(config.mixing.names, config.mixing.tokens)
         place = Place(
             consumer,
             config.nb_consumer,
@@ -208,7 +223,7 @@ class Engine:
             _group(),
         )
         if self._own is not None:
-            self._pipeline = InProcess(
+            alone = self._pipeline = InProcess(
                 self.recipe(),
                 replace(place, worker_per_consumer=1, watches_draws=config.validate),
                 self.meter,
@@ -216,8 +231,18 @@ class Engine:
                 target.finish,
                 config.max_bad_samples,
             )
-            self._store.hold(self._pipeline.nb_samples, consumer)
-            return self._pipeline.nb_samples
+            self._store.hold(alone.nb_samples, consumer)
+            return Size(alone.nb_samples, alone.lengths)
+        if takes is not None:
+            self._pipeline = takes
+            if self._zygote is not None:
+                self._zygote.release()
+                self._zygote = None
+            self._stage(target)
+            return None
+        leader = group.leader if group is not None else None
+        if leader is not None:
+            target = replace(target, hand_on=leader.on_map)
         kept = config.max_nb_batch_on_device + config.data_queue_size
         if target.hand_on is not None:
             kept = sys.maxsize  # whoever hands batches on bounds what it keeps
@@ -235,7 +260,7 @@ class Engine:
             config.remote_timeout,
             kept,
         )
-        pipeline = self._pipeline = Pipeline(
+        pipeline = Pipeline(
             config.part(PipelineOptions, timeout_s=config.timeout),
             {**dict.fromkeys(range(config.worker_per_consumer), local), **elsewhere},
             self.meter,
@@ -244,17 +269,22 @@ class Engine:
             threads=self._threads(target),
             decoder=target.decode_with(),
         )
+        self._pipeline = pipeline if leader is None else leader.leading(pipeline)
         pipeline.start()
         if config.worker_per_consumer:
             self._store.hold(pipeline.nb_samples, consumer)
+        self._stage(target)
+        return Size(pipeline.nb_samples, pipeline.lengths)
+
+    def _stage(self, target: Target) -> None:
+        """Have batches moved to the device ahead of the loop, where there is one."""
         if target.staged:
             self.stager = Stager(
-                pipeline,
+                self.pipeline,
                 target.device if target.device is not None else torch.device("cpu"),
                 target.to_device,
-                config.max_nb_batch_on_device,
+                self._config.max_nb_batch_on_device,
             )
-        return pipeline.nb_samples
 
     def stats(self) -> LoaderStats:
         """What was done so far."""
@@ -276,6 +306,8 @@ class Engine:
             facts,
             ", ".join(f"{what} {version}" for what, version in versions().items()),
         )
+        for text in list(self._to_say):
+            self.say(text)
         if config.persistent_workers is False and not config.in_process:
             self._log.logger.info(
                 "persistent_workers=False: workers stay for all epochs all the same. What is "
@@ -301,6 +333,12 @@ class Engine:
         every = self._threads(target) == "per worker"
         readers = max(1, workers + endpoints) if every else 1
         check_open_files(Need(workers, readers, endpoints), held)
+
+    def say(self, text: str) -> None:
+        """Write a warning into the log, once, as soon as there is one."""
+        if self._log is not None and not self._to_say.get(text):
+            self._log.logger.warning("{}", text)
+        self._to_say[text] = self._log is not None
 
     def _threads(self, target: Target) -> Threads:
         if target.decoder is None and not target.staged:

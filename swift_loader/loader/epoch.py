@@ -5,16 +5,15 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from swift_loader.errors import ClosedError
 from swift_loader.loader.bar import Bar
-from swift_loader.loader.in_process import InProcess
+from swift_loader.loader.delivering import Delivering
 from swift_loader.loader.static_buffers import StaticBuffers
 from swift_loader.order.part import EpochPart, Number, Taken
 from swift_loader.pipeline.item import Item
-from swift_loader.pipeline.shell import Pipeline
 from swift_loader.pipeline.staging import Stager
 from swift_loader.ranks.equal_steps import EqualSteps
 from swift_loader.ranks.exchange import Word
@@ -26,6 +25,9 @@ __all__ = ["EpochIterator", "Standing"]
 
 
 _MANY_BEYOND = 64
+CountSources = Callable[[Number, float], None]
+"""Counts what a delivered batch holds of each source; takes the seconds that it was waited for."""
+
 _Ready = tuple[Number, Item, Any, float]  # what it is, its batch, seconds to the device
 
 
@@ -43,6 +45,8 @@ class Standing:
         self.look_at = _MANY_BEYOND  # batches taken out of order: some before them may never come
         self.ended = False  # `StopIteration` was raised
         self.overtaken = False  # by a later iterator, or a loaded state
+        self.count_sources: CountSources | None = None  # of a mixture
+        self.cut: Callable[[Any], Any] | None = None  # takes this rank's part of a batch
 
     def compare_size(self) -> None:
         """Warn, once, where a stream gives more batches than its length says."""
@@ -71,7 +75,7 @@ class EpochIterator(Iterator[Any]):
 
     def __init__(
         self,
-        pipeline: Pipeline | InProcess,
+        pipeline: Delivering,
         stager: Stager | None,
         meter: Meter,
         trace: TraceWriter | None,
@@ -135,6 +139,8 @@ class EpochIterator(Iterator[Any]):
         self._count(number, item, depth, to_device_s, began_s)
         if self._equal_steps is not None and self._next_is_ready:
             self._offer(self._equal_steps)
+        if standing.cut is not None:
+            batch = standing.cut(batch)
         return batch if self._buffers is None else self._buffers.filled(batch)
 
     def _pass_over(self) -> None:
@@ -226,6 +232,8 @@ class EpochIterator(Iterator[Any]):
             self._bar.step()
         if made.times.slowest >= 0:
             self._meter.took(made.times.slowest, made.times.slowest_s)
+        if self._standing.count_sources is not None:
+            self._standing.count_sources(number, times.wait_s)
         self._pipeline.loop_waited(times.wait_s, now_s)
         if self._trace is not None:
             self._trace.batch(

@@ -29,7 +29,7 @@ from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.maker import EndOfShard, MakeError
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
-from swift_loader.worker.recipe import Recipe, build_dataset
+from swift_loader.worker.recipe import Recipe, build_dataset, lengths_of_sources
 from swift_loader.worker.told import made_by
 
 __all__ = ["InProcess"]
@@ -53,6 +53,7 @@ class InProcess:
         max_bad_samples: int | None,
     ) -> None:
         dataset, self.nb_samples = build_dataset(recipe)
+        self.lengths = lengths_of_sources(dataset)
         progress = Progress(memoryview(bytearray(Progress.NBYTES)))
         self._maker = made_by(recipe, dataset, self.nb_samples, place, 0, progress)
         self._consumer = place.consumer_index

@@ -26,6 +26,8 @@ from swift_loader.loader.checks import (
 from swift_loader.loader.construction import Construction
 from swift_loader.loader.engine import Engine
 from swift_loader.loader.epoch import EpochIterator, Standing
+from swift_loader.loader.meshes import join_host_group
+from swift_loader.loader.mixtures import counting_sources
 from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import facts_of, order_of, sampling_of, size_of_stream
 from swift_loader.loader.seen import Seen
@@ -36,14 +38,22 @@ from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_seed
-from swift_loader.order.told import call_as_text, resumed, told, with_call
+from swift_loader.order.told import (
+    call_as_text,
+    notes_of,
+    resumed,
+    told,
+    with_call,
+)
 from swift_loader.ranks.agreement import (
     agree_on_plan,
     agree_on_seed,
     is_collective,
 )
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
+from swift_loader.ranks.mesh import check_slice, consumer_of
 from swift_loader.transport.slots import OnMap
+from swift_loader.worker.recipe import Size
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -87,6 +97,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         # Closes at the interpreter's end too, and must hold nothing that holds the loader.
         self._finalizer = weakref.finalize(self, self._engine.close)
         self._nb_samples: int | None = None  # of a stream, and as long as it is not known
+        self._lengths: tuple[int, ...] = ()  # of the sources of a mixture
         self._length_is_known = False
         self._said_size: int | None = None  # batches, by a stream's own length
         if config.validate and not config.in_process:
@@ -98,6 +109,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         self._equal_steps: EqualSteps | None = None
         static = self._config.device_buffers == "static"
         self._buffers = StaticBuffers() if static else None
+        self._cut: Callable[[Any], Any] | None = None  # takes this rank's part of a batch
         self._hand_on: OnMap | None = None  # set by `swift_loader.loader.handing_on`
         self._consumer = 0
         self._epoch = 0  # the one that the next `iter` gives
@@ -114,6 +126,9 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         consumer_index: int | None = None,
         device: torch.device | str | None = None,
         to_device: Callable[[Any, torch.device], Any] | None = None,
+        *,
+        mesh: Any = None,
+        context_slice: tuple[int, int, int] | None = None,
     ) -> None:
         """Start this consumer's workers; returns when the first of them takes orders.
 
@@ -128,6 +143,14 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
             in shared memory.
         to_device:
             ``(batch, device) -> batch``, in place of the recursive move of tensors and arrays.
+        mesh:
+            In place of `consumer_index`: the dimension of a `torch.distributed.DeviceMesh` along
+            which ranks get different batches, ``device_mesh["dp"]``. Ranks that have the same place
+            in it (a tensor- or context-parallel group) get the same batches; those on one host have
+            one set of workers, and one copy of a batch in memory. All ranks must call `start`.
+        context_slice:
+            ``(dim, i, n)``: this rank takes part `i` of `n` of each tensor and array, along `dim`,
+            as a view; what has no such dimension comes whole.
 
         Raises
         ------
@@ -144,13 +167,17 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         engine.check_open()
         if engine.started:
             raise ClosedError("start() was called before; one loader is one consumer")
+        if mesh is not None:
+            consumer_index = consumer_of(mesh, consumer_index, self.nb_consumer)
         consumer_index = consumer_number(consumer_index, self._config.nb_consumer)
         optional(function)("to_device", to_device)
+        piece = check_slice(context_slice)
         if self._config.equal_steps:
             check_ranks(self._config.nb_consumer)
-        target = Target.of(self._config, device, to_device, self._hand_on)
+        target = Target.of(self._config, device, to_device, self._hand_on, piece)
+        self._cut = target.cut
         self._consumer = consumer_index
-        collective = is_collective(self._config.nb_consumer)
+        collective = mesh is not None or is_collective(self._config.nb_consumer)
         if self._seed is None:
             self._seed = agree_on_seed() if collective else FIXED_SEED
         # What was asked before, was asked as consumer 0, and perhaps of another seed.
@@ -159,7 +186,13 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         failure: BaseException | None = None
         try:
             try:
-                self._learn_length(engine.start(consumer_index, self._seed, target))
+                group = None
+                if mesh is not None:
+                    known = self._nb_samples if self._length_is_known else None
+                    group = join_host_group(consumer_index, self._config, known)
+                size = engine.start(consumer_index, self._seed, target, group)
+                if size is not None:
+                    self._learn_length(size)
                 self._the_order()
             except BaseException as error:
                 failure = error
@@ -219,6 +252,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         if self._equal_steps is not None:
             self._equal_steps.begin(part.epoch)
         standing = self._standing = Standing(taken)
+        standing.count_sources = counting_sources(order, engine.meter)
+        standing.cut = self._cut
         if self._said_size is not None and self.nb_samples is None:
             standing.said_size = self._size_of_stream(part)
         engine.pipeline.begin(part, order)
@@ -390,18 +425,19 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         """Which batches come; made when it is first asked for, since the length may be unknown."""
         if self._order is None:
             seed = FIXED_SEED if self._seed is None else self._seed
-            nb_samples = self.nb_samples
-            order = order_of(self._config, nb_samples, self._sampling, seed, self._consumer)
+            size = Size(self.nb_samples, self._lengths)
+            order = order_of(self._config, size, self._sampling, seed, self._consumer)
             self._order = told(order, self._calls, ahead=self._config.prefetch_epochs > 0)
         return self._order
 
     def _facts(self) -> dict[str, Any]:
         return facts_of(self._the_order(), self._config)
 
-    def _learn_length(self, nb_samples: int | None) -> None:
-        self._nb_samples, self._length_is_known = nb_samples, True
+    def _learn_length(self, size: Size) -> None:
+        self._nb_samples, self._lengths = size
+        self._length_is_known = True
         if self._config.equal_steps:
-            check_equal_steps(nb_samples)
+            check_equal_steps(size.nb_samples)
 
     def _apply_state(self) -> None:
         if self._loaded is not None:
@@ -409,6 +445,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
             ahead = self._config.prefetch_epochs > 0
             self._order, self._epoch = resumed(self._the_order(), loaded, self._calls, ahead=ahead)
             self._applied = loaded
+            for note in notes_of(self._order):
+                self._engine.say(f"the state is of another mixture: {note}")
 
     def _prefetch(self) -> None:
         """Have the first batches made before anybody asks for them."""

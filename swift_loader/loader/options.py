@@ -39,6 +39,7 @@ from swift_loader.loader.checks import (
     iterable,
     key_file,
     keyword_arguments,
+    mixing_of,
     one_of,
     one_of_numbers,
     optional,
@@ -53,6 +54,7 @@ from swift_loader.loader.checks import (
 )
 from swift_loader.loader.names import by_own_names
 from swift_loader.pipeline.elsewhere import RemoteWorkers, remote_workers_of
+from swift_loader.sources.mixture import Mixing, Mixture
 from swift_loader.sources.shards import ShardList, shard_list_of
 from swift_loader.telemetry.log import LogConfig, log_config
 from swift_loader.telemetry.sinks.addresses import sinks_of
@@ -111,7 +113,8 @@ class Config:
         "a class, or any callable, that returns a data set with `__getitem__` and `__len__` "
         "(`__getitems__` is used where there is one), or a stream (with `__iter__`), each item of "
         "which comes once over all consumers and workers. Every worker calls it. Or a data set "
-        "that is built already: it travels to the workers by pickle",
+        "that is built already: it travels to the workers by pickle. Or a `Mixture` "
+        "of several data sets",
         given="Callable[..., Any] | Any", shown="required",
     )
     dataset_kwargs: dict[str, Any] = option(
@@ -405,6 +408,7 @@ class Config:
     )
     # fmt: on
     # ---- what follows from these
+    mixing: Mixing | None = None  # the data set is a mixture
     sources: tuple[RemoteWorkers, ...] = ()  # of workers elsewhere
     by_sampler: bool = False  # the order is the user's
     shards: ShardList | None = None  # of a stream that tells them
@@ -442,6 +446,8 @@ class Config:
                 refuse("generator", "…", "seed is given too: give one of them")
             values["seed"] = values["generator"].initial_seed() % 2**63
         kwargs = named.get("dataset_kwargs", ("", None))[1]
+        if isinstance(values["dataset_class"], Mixture):
+            values["mixing"] = mixing_of(values, values["dataset_class"], kwargs)
         if is_built(values["dataset_class"], with_kwargs=kwargs is not None):
             if kwargs is not None:
                 refuse("dataset_kwargs", kwargs, "the data set is built already; leave them out")

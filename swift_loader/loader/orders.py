@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from swift_loader.errors import refuse
+from swift_loader.loader.mixtures import plan_of_mixture
 from swift_loader.loader.options import Config
 from swift_loader.order.budgeted import BudgetedOrder
 from swift_loader.order.order import Order
@@ -21,7 +22,7 @@ from swift_loader.plan.budget import BudgetTable
 from swift_loader.plan.shards import ShardDeal
 from swift_loader.ranks.equal_steps import check_equal_steps
 from swift_loader.sources.shards import ShardList
-from swift_loader.worker.recipe import length_of_stream
+from swift_loader.worker.recipe import Size, length_of_stream
 from swift_loader.worker.split import kind_that_splits, names_of_ranks
 
 __all__ = ["facts_of", "order_of", "sampling_of", "size_of_stream"]
@@ -35,10 +36,10 @@ def sampling_of(config: Config) -> Sampling | None:
 
 
 def order_of(
-    config: Config, nb_samples: int | None, sampling: Sampling | None, seed: int, consumer: int
+    config: Config, size: Size, sampling: Sampling | None, seed: int, consumer: int
 ) -> Order:
-    """The order of one consumer; `nb_samples` None: of a stream. Raises `ConfigError`."""
-    consumers = config.nb_consumer
+    """The order of one consumer of a data set of this size. Raises `ConfigError`."""
+    consumers, nb_samples = config.nb_consumer, size.nb_samples
     if config.equal_steps:
         check_equal_steps(nb_samples)
     if nb_samples is None:
@@ -52,15 +53,19 @@ def order_of(
         return SampledOrder(sampling, Plan(2**62, 1, consumers, False, 0, seed), consumer)
     if config.batch_tokens is not None:
         return _budgeted(config, nb_samples, seed, consumer)
-    plan = Plan(
-        nb_samples,
-        config.batch_size,
-        consumers,
-        config.shuffle,
-        config.nearby_shuffle,
-        seed,
-        config.tail,
-    )
+    if config.mixing is not None:
+        plan = plan_of_mixture(config, config.mixing, size.of_sources, seed)
+        nb_samples = plan.nb_samples
+    else:
+        plan = Plan(
+            nb_samples,
+            config.batch_size,
+            consumers,
+            config.shuffle,
+            config.nearby_shuffle,
+            seed,
+            config.tail,
+        )
     if plan.nb_batches(0) != plan.nb_batches(consumers - 1):
         warnings.warn(
             f"{nb_samples} samples can't be dealt to {consumers} consumers in equally many batches "
@@ -110,9 +115,13 @@ def _budgeted(config: Config, nb_samples: int, seed: int, consumer: int) -> Budg
 def facts_of(order: Order, config: Config) -> dict[str, Any]:
     """What all consumers must agree on."""
     plan, *_ = order.plans().values()
+    facts: dict[str, Any] = plan.fingerprint()
+    if plan.mixture is not None:  # each of its facts by itself, so that an error names what differs
+        mixture = facts.pop("mixture")
+        facts.update((f"mixture: {name}", value) for name, value in mixture.items())
     inner = inner_of(order)
     return {
-        **plan.fingerprint(),
+        **facts,
         **(inner.facts if isinstance(inner, (BudgetedOrder, ShardedOrder)) else {}),
         "sampler": isinstance(order, SampledOrder),
         "equal_steps": config.equal_steps,

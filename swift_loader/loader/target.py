@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from swift_loader.batch.codec import decode_bytes
 from swift_loader.errors import refuse
 from swift_loader.loader.checks import function, optional
+from swift_loader.loader.meshes import cutter
 from swift_loader.loader.options import Config
 from swift_loader.pipeline.staging import move, pin_mapping
+from swift_loader.ranks.mesh import ContextSlice
 from swift_loader.transport.slots import OnMap
 
 __all__ = ["Target"]
@@ -26,6 +28,7 @@ class Target:
     """See the module's text.
 
     `hand_on` is told of each slot's region; `pinned_for` is the device for which it is page-locked.
+    `cut` takes this rank's part of a batch that is not moved.
     """
 
     device: torch.device | None = None
@@ -33,6 +36,7 @@ class Target:
     decoder: Callable[[bytes], Any] | None = None
     hand_on: OnMap | None = None
     pinned_for: torch.device | None = None
+    cut: Callable[[Any], Any] | None = None
 
     @classmethod
     def of(
@@ -41,6 +45,7 @@ class Target:
         device: torch.device | str | None,
         to_device: Callable[[Any, torch.device], Any] | None,
         hand_on: OnMap | None,
+        context_slice: ContextSlice | None = None,
     ) -> Target:
         """What `start()` was given, and what the options say. Raises `ConfigError`."""
         optional(function)("to_device", to_device)
@@ -48,7 +53,13 @@ class Target:
         pinned_for = moved_to if moved_to is not None and moved_to.type == "cuda" else None
         if config.pin_memory and pinned_for is None and torch.cuda.is_available():
             pinned_for = _checked_device(config.pin_memory_device or "cuda")
-        return cls(moved_to, to_device, config.batch_decoder, hand_on, pinned_for)
+        cut = cutter(context_slice)
+        target = cls(moved_to, to_device, config.batch_decoder, hand_on, pinned_for, cut)
+        if cut is None or not target.staged:
+            return target
+        # Only its part of a batch is moved.
+        onward = to_device or move
+        return replace(target, to_device=lambda batch, to: onward(cut(batch), to), cut=None)
 
     @property
     def staged(self) -> bool:

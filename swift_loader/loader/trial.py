@@ -14,6 +14,8 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from swift_loader.plan import Plan
 from swift_loader.worker.faults import revive
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.place import Place
+from swift_loader.worker.recipe import Size
 
 __all__ = ["try_one_batch"]
 
@@ -43,9 +46,12 @@ def try_one_batch(
     seed: int,
     timeout_s: float | None,
     decoder: Callable[[bytes, NDArray[np.uint8]], Any] | None,
-) -> int | None:
+    *,
+    by_source: bool = False,
+) -> Size:
     """Make a batch of the first samples and take it apart; returns the length, None of a stream.
 
+    Of a mixture, a batch of the first samples of each source, or (`by_source`) one for each.
     `batch_size` 0: only build the dataset.
 
     Raises what the user's code raises; `WorkerDiedError` and `WorkerTimeoutError`, for which the
@@ -56,20 +62,42 @@ def try_one_batch(
     try:
         up = _wait_for(link, Up, None)
         nb_samples: int | None = up.nb_samples
+        size = Size(nb_samples, up.lengths)
         if not batch_size or nb_samples == 0:
-            return nb_samples
+            return size
         count = _MANY if nb_samples is None else nb_samples
-        link.set_plan(0, Plan(count, batch_size, 1, False, 0, seed, "balanced"))
-        link.make(0, Number(0, 0, 0), b"")
-        link.flush()
-        made = _wait_for(link, MadeBatch, timeout_s)
-        if made is not None:
-            skeleton, base = made.parcel.open()
-            (decoder or decode)(skeleton, base)
-        return nb_samples
+        for number, plan in enumerate(_trials(count, batch_size, seed, up.lengths, by_source)):
+            link.set_plan(number, plan)
+            link.make(number, Number(number, 0, 0), b"")
+            link.flush()
+            made = _wait_for(link, MadeBatch, timeout_s)
+            if made is not None:
+                skeleton, base = made.parcel.open()
+                (decoder or decode)(skeleton, base)
+        return size
     finally:
         link.close()
         link.wait_closed(time.monotonic() + _END_S)
+
+
+def _trials(
+    count: int, batch_size: int, seed: int, lengths: tuple[int, ...], by_source: bool
+) -> list[Plan]:
+    """Plans whose first batch is tried."""
+    whole = Plan(count, batch_size, 1, False, 0, seed, "balanced")
+    if not lengths:
+        return [whole]
+    starts = list(accumulate(lengths, initial=0))[:-1]
+    if by_source:
+        return [
+            replace(whole, spans=((start, start + length),))
+            for start, length in zip(starts, lengths, strict=True)
+        ]
+    share = max(1, batch_size // len(lengths))
+    spans = tuple(
+        (start, start + min(length, share)) for start, length in zip(starts, lengths, strict=True)
+    )
+    return [replace(whole, batch_size=max(batch_size, len(lengths)), spans=spans)]
 
 
 def _wait_for(link: LocalLink, kind: type[Any], timeout_s: float | None) -> Any:

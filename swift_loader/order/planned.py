@@ -64,7 +64,12 @@ class PlannedOrder:
 
     def resumed(self, state: State) -> tuple[Order, int]:
         rest = resume(state, self.plan, self.consumer)
-        return replace(self, rest=rest), rest.epoch
+        return replace(self, plan=rest.later or self.plan, rest=rest), rest.epoch
+
+    def samples_by_source(self, number: Number, count: int) -> list[int]:
+        """Of a mixture: how many samples of each source are in `count` batches from `number` on."""
+        plan, k = self.plans()[number.plan_id], number.k
+        return plan.samples_by_source(number.epoch, self.consumer, k, k + count)
 
     def plan_of(self, part: EpochPart) -> Plan:
         """The plan that the numbers of `part` are of."""
@@ -78,5 +83,8 @@ class PlannedOrder:
         if not nb_batches:
             return 0, 0
         plan = self.plan_of(part)
+        if plan.mixture is not None and max(plan.mixture.batch_sizes) > 1:
+            wanted = (k for k in left if k not in part.done)
+            return nb_batches, sum(len(plan.batch(epoch, self.consumer, k)) for k in wanted)
         last = plan.batch(epoch, self.consumer, part.count - 1)
         return nb_batches, (nb_batches - 1) * plan.batch_size + len(last)

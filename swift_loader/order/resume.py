@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 
 from swift_loader.errors import StateError
+from swift_loader.order.remix import alike, remix, same_sequence
 from swift_loader.order.state import Saved, State, differing, read
 from swift_loader.plan import Plan, Span
 from swift_loader.plan.partition import complement, joined
@@ -35,6 +36,10 @@ class Resume:
     """Number of the first batch that is still to be delivered."""
     ahead: tuple[int, ...] = ()
     """Later batches that were delivered already, out of order, ascending; to be left out."""
+    later: Plan | None = None
+    """Of the epochs after this one, where that is not the loader's own: a mixture goes on."""
+    notes: tuple[str, ...] = ()
+    """What is not as it was, for a reader."""
 
 
 def resume(state: State, plan: Plan, consumer: int) -> Resume:
@@ -74,7 +79,8 @@ def resume(state: State, plan: Plan, consumer: int) -> Resume:
         everyone = complete(saved)
     begun = min(everyone, key=lambda each: (each.epoch, untouched(each)))
     _check_same_run(begun.plan, plan)
-    if all(untouched(each) and each.epoch == begun.epoch for each in everyone):
+    mixed = plan.mixture is not None
+    if not mixed and all(untouched(each) and each.epoch == begun.epoch for each in everyone):
         return Resume(begun.epoch, plan, 0)
     same_deal = _deal(begun.plan) == _deal(plan)
     stands_for_others = one is not None and not (same_deal and one.consumer == consumer)
@@ -83,6 +89,8 @@ def resume(state: State, plan: Plan, consumer: int) -> Resume:
             f"the saved consumer was given batches {list(begun.ahead)} out of order, so its state"
             " can't stand for the other consumers; give the list of the states of all"
         )
+    if mixed:
+        return _resume_mixture(begun, everyone, plan, consumer)
     if same_deal:
         own = everyone[consumer]
         if own.epoch > begun.epoch:
@@ -95,6 +103,43 @@ def resume(state: State, plan: Plan, consumer: int) -> Resume:
         plan, nearby_shuffle=begun.plan.nearby_shuffle, spans=_left_over(begun, everyone)
     )
     return Resume(begun.epoch, rest, 0) if rest.nb_batches(0) else nothing
+
+
+def _resume_mixture(begun: Saved, everyone: list[Saved], plan: Plan, consumer: int) -> Resume:
+    """The same for a mixture, which is one sequence over all epochs."""
+    old, epoch = begun.plan, begun.epoch
+    assert old.mixture is not None
+    assert plan.mixture is not None
+    same_deal = _deal(old) == _deal(plan)
+    spans = _left_over(begun, everyone)
+    left = [(0, old.nb_samples)] if spans is None else list(spans)
+    if alike(old.mixture, plan.mixture) and (same_deal or len(plan.mixture.table) == 1):
+        later = same_sequence(old, plan, epoch)
+        own = everyone[consumer] if same_deal else begun
+        if same_deal and own.epoch > epoch:
+            return Resume(own.epoch, later, 0, later=later)
+        if same_deal:
+            return Resume(epoch, own.plan, own.delivered, own.ahead, later)
+        rest: Plan | None = replace(
+            plan,
+            nb_samples=old.nb_samples,
+            nearby_shuffle=old.nearby_shuffle,
+            mixture=old.mixture,
+            spans=spans,
+        )
+        notes: tuple[str, ...] = ()
+    else:
+        steps = min(_delivered(begun.epoch, each) for each in everyone)
+        dealt = complement(old.nb_samples, left)
+        remixed = remix(old, plan, epoch, steps, dealt, left)
+        rest, later, notes = remixed.rest, remixed.later, remixed.notes
+    if rest is None or not left or not rest.nb_batches(0):
+        return Resume(epoch, later, later.nb_batches(consumer), later=later, notes=notes)
+    return Resume(epoch, rest, 0, later=later, notes=notes)
+
+
+def _delivered(epoch: int, saved: Saved) -> int:
+    return saved.plan.nb_batches(saved.consumer) if saved.epoch > epoch else saved.delivered
 
 
 def untouched(saved: Saved) -> bool:
@@ -118,7 +163,13 @@ def _deal(plan: Plan) -> tuple[int, int, str]:
 
 
 def _check_same_run(old: Plan, new: Plan) -> None:
-    names = ["nb_samples", "seed", "shuffle"]
+    if (old.mixture is None) != (new.mixture is None):
+        kinds = ("one data set", "a mixture")
+        raise StateError(
+            f"the state is of {kinds[old.mixture is not None]}, and this is "
+            f"{kinds[new.mixture is not None]}; {_AFRESH}"
+        )
+    names = ["seed", "shuffle"] if new.mixture is not None else ["nb_samples", "seed", "shuffle"]
     if old.shuffle and new.shuffle and (old.nearby_shuffle == 0) != (new.nearby_shuffle == 0):
         names.append("nearby_shuffle")
     differences = differing(old, new, names)
@@ -145,6 +196,8 @@ def complete(states: list[Saved]) -> list[Saved]:
                 f" epoch {each.epoch}; give states that were saved together"
             )
         skipped = {"spans", "nearby_shuffle"} if ended else set()
+        if ended and each.plan.mixture is not None:
+            skipped |= {"nb_samples", "mixture"}
         names = [field.name for field in fields(Plan) if field.name not in skipped]
         differences = differing(begun.plan, each.plan, names)
         if differences:
@@ -164,14 +217,16 @@ def complete(states: list[Saved]) -> list[Saved]:
 def _left_over(begun: Saved, everyone: Iterable[Saved]) -> tuple[Span, ...] | None:
     """The positions of the epoch of `begun` that nobody got; None if that is the whole epoch."""
     plan = begun.plan
-    delivered: list[Span] = []
+    counts = {}
+    ahead: list[Span] = []
     for each in everyone:
         if each.epoch > begun.epoch:
-            batches = [(0, plan.nb_batches(each.consumer))]
+            counts[each.consumer] = plan.nb_batches(each.consumer)
         else:
-            batches = [(0, each.delivered), *((k, k + 1) for k in each.ahead)]
-        for first, last in batches:
-            delivered += plan.partition.segments(each.consumer, first, last)
+            counts[each.consumer] = each.delivered
+            for k in each.ahead:
+                ahead += plan.partition.segments(each.consumer, k, k + 1)
+    delivered = ahead + plan.partition.dealt([counts[c] for c in range(plan.nb_consumer)])
     spans = joined(
         [
             span

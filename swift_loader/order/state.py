@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 from swift_loader.errors import ConfigError, StateError
+from swift_loader.order.mixture_state import read_mixture
 from swift_loader.order.part import MAX_EPOCH
 from swift_loader.plan import FIELDS, JSON, Plan
 
@@ -116,7 +117,9 @@ def saved_seed(state: object) -> int:
 def differing(old: Plan, new: Plan, names: Collection[str]) -> str:
     """``seed was 1, is now 2``, for each of the fields `names` that differs."""
     return ", ".join(
-        f"{name} was {getattr(old, name)!r}, is now {getattr(new, name)!r}"
+        "the mixture is another one"
+        if name == "mixture"
+        else f"{name} was {getattr(old, name)!r}, is now {getattr(new, name)!r}"
         for name in names
         if getattr(old, name) != getattr(new, name)
     )
@@ -198,16 +201,17 @@ def _present(state: Mapping[str, Any], field: str) -> Any:
 
 def _plan(state: Mapping[str, Any]) -> Plan:
     given = _present(state, "plan")
-    names = list(FIELDS)
-    if not isinstance(given, Mapping) or given.keys() != set(names):
+    names = [name for name in FIELDS if name != "mixture"]
+    if not isinstance(given, Mapping) or given.keys() - {"mixture"} != set(names):
         raise refuse_state("plan", given, f"does not have the fields {names}")
     for name in ("nb_samples", "batch_size", "nb_consumer", "nearby_shuffle", "seed"):
         integer(given, name, 0, 2**64 - 1)
     spans = given["spans"]
     if spans is not None:
         spans = _spans(spans, given["nb_samples"])
+    mixture = read_mixture(given["mixture"]) if "mixture" in given else None
     try:
-        return Plan(**{**given, "spans": spans})
+        return Plan(**{**given, "spans": spans, "mixture": mixture})
     except ConfigError as error:
         raise StateError(f"the state is malformed: plan: {error}; {_GENUINE}") from error
 

@@ -17,6 +17,7 @@ from swift_loader.batch.plain import from_plain, to_plain
 from swift_loader.errors import ConfigError, StateError
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number, Taken
+from swift_loader.order.planned import PlannedOrder
 from swift_loader.order.state import State
 from swift_loader.plan import Plan
 
@@ -24,7 +25,9 @@ __all__ = [
     "ToldOrder",
     "call_as_text",
     "calls_of",
+    "inner_number",
     "inner_of",
+    "notes_of",
     "resumed",
     "text_as_call",
     "told",
@@ -39,6 +42,18 @@ _FIELD = "calls"
 def inner_of(order: Order) -> Order:
     """The order that says which samples come."""
     return order.inner if isinstance(order, ToldOrder) else order
+
+
+def inner_number(number: Number) -> Number:
+    """The number as the inner order knows it."""
+    return number._replace(plan_id=number.plan_id % _IDS)
+
+
+def notes_of(order: Order) -> tuple[str, ...]:
+    """What a loaded state has not as it is now, for a reader."""
+    inner = inner_of(order)
+    rest = inner.rest if isinstance(inner, PlannedOrder) else None
+    return () if rest is None else rest.notes
 
 
 def told(order: Order, calls: tuple[str, ...], *, ahead: bool = True) -> Order:
@@ -154,7 +169,7 @@ class ToldOrder:
             yield number._replace(plan_id=part.plan_id), details
 
     def samples(self, number: Number, details: bytes) -> list[Any]:
-        return self.inner.samples(number._replace(plan_id=number.plan_id % _IDS), details)
+        return self.inner.samples(inner_number(number), details)
 
     def capture(self, taken: Taken) -> dict[str, Any]:
         count = taken.part.plan_id // _IDS

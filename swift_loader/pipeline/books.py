@@ -113,6 +113,7 @@ class Books:
         #: how a stream stands at the end of its shards, by epoch and worker
         self.shard_ends: dict[int, dict[int, bytes]] = {}
         self.nb_samples: int | None = None  # as the first worker says; None: not known, or a stream
+        self.lengths: tuple[int, ...] = ()  # of its sources
 
     # ---- workers come and go
 
@@ -210,7 +211,7 @@ class Books:
 
     def _on_up(self, worker: int, name: str, up: Up, actions: list[Action]) -> None:
         if self.nb_samples is None:
-            self.nb_samples = up.nb_samples
+            self.nb_samples, self.lengths = up.nb_samples, up.lengths
         elif up.nb_samples != self.nb_samples:
             error = WorkerError(
                 f"the dataset of {name} has {up.nb_samples} samples, that of the workers "

@@ -54,7 +54,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """The worker takes orders. `nb_samples` as its own dataset says.
+    """The worker takes orders. `nb_samples` as its own dataset says, `lengths` of its sources.
 
     `capacity`: how many workers stand behind the link. `round_trip_s`: what an order and its
     answer spend on the way, so that the link is given enough orders to cover it.
@@ -64,6 +64,7 @@ class Up:
     dataset_name: str
     capacity: int = 1
     round_trip_s: float = 0.0
+    lengths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

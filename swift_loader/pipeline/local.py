@@ -167,7 +167,7 @@ class LocalLink:
         if isinstance(message, Answer):
             return self._slots.event(message, self._process.channel)
         if isinstance(message, Ready):
-            return Up(message.nb_samples, message.dataset_name)
+            return Up(message.nb_samples, message.dataset_name, lengths=message.lengths)
         if isinstance(message, StartFailed):
             self._over = True
             return Refused(message.report)

@@ -95,6 +95,11 @@ class Pipeline:
         """The data set's length, as its workers say; None: a stream."""
         return self._books.nb_samples
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Those of the sources of a mixture, as its workers say."""
+        return self._books.lengths
+
     def set_plan(self, plan_id: int, plan: Plan) -> None:
         """Tell all workers, now and when they are replaced, what `plan_id` means."""
         self._do(lambda: self._books.set_plan(plan_id, plan))

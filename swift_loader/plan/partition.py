@@ -103,12 +103,83 @@ class Partition:
             return [(start, start + length)]
         return [(start, nb_positions), (0, start + length - nb_positions)]
 
+    def dealt(self, delivered: Sequence[int]) -> list[Span]:
+        """Stream intervals of the first ``delivered[c]`` batches of each consumer `c`."""
+        return [
+            interval
+            for consumer, count in enumerate(delivered)
+            for interval in self.segments(consumer, 0, count)
+        ]
+
     def _cut(self, k: int, size: int, nb_batches: int) -> int:
         """Where batch `k` begins in a part of `size` places; the last batch takes all that is left.
 
         At least one place is kept for the last batch, which makes the (``batch_size - 1``, 1) tail.
         """
-        return size if k == nb_batches else min(k * self.batch_size, size - 1)
+        return size if k >= nb_batches else min(k * self.batch_size, size - 1)
+
+
+class PartitionBySteps(Partition):
+    """The same parts and batches, of other places: a step of all consumers is one stretch.
+
+    So all consumers together go through the stream from its beginning to its end, and what they
+    have had after some steps is its first places. Within a step, consumer 0's batch comes first.
+    """
+
+    def segments(self, consumer: int, first: int, last: int) -> list[Span]:
+        """See `Partition.segments`; here an interval for each batch, but where these touch."""
+        found: list[Span] = []
+        for k in range(first, last):
+            for start, stop in self._segment(consumer, k):
+                if found and found[-1][1] == start:
+                    found[-1] = found[-1][0], stop
+                else:
+                    found.append((start, stop))
+        return found
+
+    def dealt(self, delivered: Sequence[int]) -> list[Span]:
+        """See `Partition.dealt`; in time and memory proportional to what some are ahead by."""
+        common = min(delivered)
+        found = self._within(0, self.step_start(common))
+        for consumer, count in enumerate(delivered):
+            found += self.segments(consumer, common, count)
+        return found
+
+    def step_start(self, k: int) -> int:
+        """How many places lie in the steps before step `k`."""
+        return sum(self._before(consumers, k) for consumers in self._alike)
+
+    def _segment(self, consumer: int, k: int) -> list[Span]:
+        start = self.step_start(k)
+        for first, last in self._alike:
+            others = first, min(last, max(first, consumer))
+            start += self._before(others, k + 1) - self._before(others, k)
+        own = consumer, consumer + 1
+        return self._within(start, start + self._before(own, k + 1) - self._before(own, k))
+
+    def _within(self, start: int, stop: int) -> list[Span]:
+        if start == stop:
+            return []
+        nb_positions = self.nb_positions
+        if stop <= nb_positions:
+            return [(start, stop)]
+        if start >= nb_positions:
+            return [(start - nb_positions, stop - nb_positions)]
+        return [(start, nb_positions), (0, stop - nb_positions)]
+
+    @cached_property
+    def _alike(self) -> list[Span]:
+        """Consumers whose parts have the same size."""
+        longer = 0 if self.tail != "balanced" else self.nb_positions % self.nb_consumer
+        return [(0, longer), (longer, self.nb_consumer)]
+
+    def _before(self, consumers: Span, k: int) -> int:
+        """Places of these consumers, which are alike, in the steps before `k`."""
+        first, last = consumers
+        if first >= last:
+            return 0
+        _, size, nb_batches = self._part(first)
+        return (last - first) * self._cut(k, size, nb_batches)
 
 
 @dataclass(frozen=True)

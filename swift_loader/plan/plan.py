@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from .keys import key64
-from .partition import Partition, Span, Stream, Tail
+from .mixture import MixturePlan, Shuffling
+from .partition import Partition, PartitionBySteps, Span, Stream, Tail
 from .shuffle import shuffled
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -52,6 +53,10 @@ class Plan:
     spans:
         The positions ``[start, stop)`` that are dealt out, ascending and disjoint: what is left of
         an interrupted epoch. None is the whole epoch. The order is that of the whole epoch.
+    mixture:
+        Of which source, and which sample of it, the position is. Its epochs have `nb_samples`
+        positions, which are dealt out step by step (`PartitionBySteps`), and are not shuffled;
+        `shuffle` is about each source's own rounds.
     calls:
         What the data set is told before a batch of this plan is made, each as text; see
         `swift_loader.order.told`. Nothing of the order depends on it.
@@ -73,6 +78,7 @@ class Plan:
     seed: int
     tail: Tail = "balanced"
     spans: tuple[Span, ...] | None = None
+    mixture: MixturePlan | None = None
     calls: tuple[str, ...] = ()
     shards: str = ""
 
@@ -96,6 +102,9 @@ class Plan:
         if self.tail not in get_args(Tail):
             fix = "give one of " + ", ".join(map(repr, get_args(Tail)))
             _refuse("tail", self.tail, "is not a rule for the tail", fix)
+        if self.mixture is not None and self.nb_samples != self.mixture.nb_positions:
+            fix = f"give {self.mixture.nb_positions}"
+            _refuse("nb_samples", self.nb_samples, "is not what an epoch of the mixture has", fix)
         if self.spans is not None:
             object.__setattr__(self, "spans", _checked_spans(self.spans, self.nb_samples))
         elif self.tail == "balanced" and 0 < self.nb_samples < self.nb_consumer:
@@ -115,7 +124,8 @@ class Plan:
     @cached_property
     def partition(self) -> Partition:
         """How they fall into parts and batches."""
-        return Partition(len(self.stream), self.nb_consumer, self.batch_size, self.tail)
+        kind = Partition if self.mixture is None else PartitionBySteps
+        return kind(len(self.stream), self.nb_consumer, self.batch_size, self.tail)
 
     @property
     def nb_padded(self) -> int:
@@ -157,6 +167,17 @@ class Plan:
         ]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
+    def samples_by_source(self, epoch: int, consumer: int, first: int, last: int) -> list[int]:
+        """Of a mixture: how many samples of each source the batches ``[first, last)`` have."""
+        assert self.mixture is not None
+        self._check(consumer, last - 1)
+        pieces = [
+            self.mixture.samples_by_source(epoch, begin, end)
+            for start, stop in self.partition.segments(consumer, first, last)
+            for begin, end in self.stream.positions(start, stop)
+        ]
+        return [sum(column) for column in zip(*pieces, strict=True)]
+
     def batch_seed(self, epoch: int, consumer: int, k: int) -> int:
         """Seed in ``[0, 2**64)`` of the random draws in a batch; IndexError if there is no such.
 
@@ -169,6 +190,9 @@ class Plan:
     def fingerprint(self) -> dict[str, JSON]:
         """Each of `FIELDS`, for JSON: with the same fields, and shards, the order is the same."""
         plain: dict[str, JSON] = {name: getattr(self, name) for name in FIELDS}
+        del plain["mixture"]
+        if self.mixture is not None:
+            plain["mixture"] = self.mixture.plain()
         if self.spans is not None:
             plain["spans"] = [[start, stop] for start, stop in self.spans]
         return plain
@@ -179,6 +203,8 @@ class Plan:
             raise IndexError(f"batch {k} is not in [0, {nb_batches})")
 
     def _indices(self, epoch: int, first: int, last: int) -> NDArray[np.int64]:
+        if self.mixture is not None:
+            return self.mixture.indices(epoch, first, last, self._shuffling)
         if not self.shuffle:
             return np.arange(first, last, dtype=np.int64)
         return shuffled(
@@ -189,6 +215,10 @@ class Plan:
             seed=self.seed,
             epoch=epoch,
         )
+
+    @cached_property
+    def _shuffling(self) -> Shuffling:
+        return Shuffling(self.shuffle, self.nearby_shuffle, self.seed)
 
     @cached_property
     def _spans_key(self) -> int:

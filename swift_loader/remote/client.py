@@ -224,6 +224,7 @@ class EndpointLink:
                         message.dataset_name,
                         self._capacity,
                         self._round_trip_s,
+                        message.lengths,
                     )
                 )
             case NotMade() | Crashed():

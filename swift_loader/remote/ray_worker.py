@@ -45,8 +45,8 @@ class RayWorker:
         place: Place,
         index: int,
         settings: Mapping[str, bytes],
-    ) -> tuple[int | None, str] | ErrorReport:
-        """Be born; the length and the name of the dataset, or why it can't be had.
+    ) -> tuple[int | None, str, int, float, tuple[int, ...]] | ErrorReport:
+        """Be born; what `Up` says of the dataset, or why it can't be had.
 
         `settings` are the training process's, as far as they mean something on another machine.
         """
@@ -63,7 +63,7 @@ class RayWorker:
         except BirthError as error:
             return error.fault
         self._maker = maker_of(birth, place, index, self._progress)
-        return birth.nb_samples, birth.dataset_name
+        return birth.nb_samples, birth.dataset_name, 1, 0.0, birth.lengths
 
     def set_plan(self, plan_id: int, plan: Plan) -> None:
         """Numbers with this `plan_id` mean this plan."""

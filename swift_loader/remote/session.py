@@ -260,7 +260,7 @@ class Session:
         if self.state == "starting":
             self.state = "up"
             self._nb_samples, self.dataset_name = up.nb_samples, up.dataset_name
-            self._say(Up(up.nb_samples, up.dataset_name, self._capacity))
+            self._say(Up(up.nb_samples, up.dataset_name, self._capacity, 0.0, up.lengths))
         elif up.nb_samples != self._nb_samples:
             raise FrameError(
                 f"its dataset has {up.nb_samples} samples in one worker and {self._nb_samples} in "

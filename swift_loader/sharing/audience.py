@@ -11,12 +11,12 @@ import math
 import secrets
 import select
 import time
+from typing import Protocol
 
 import loguru
 
 from swift_loader.sharing.history import Band, History
 from swift_loader.sharing.lag import Lag
-from swift_loader.sharing.loader_epochs import LoaderEpochs
 from swift_loader.sharing.member import Member
 from swift_loader.sharing.messages import (
     VERSION,
@@ -40,13 +40,23 @@ __all__ = ["Audience"]
 _REPORTS_A_BUFFER = 2
 
 
+class Epochs(Protocol):
+    """What there is to know of epochs; `LoaderEpochs` does."""
+
+    def following(self) -> EpochBegins:
+        """The epoch after this one."""
+
+    def rest(self, first: int) -> EpochBegins:
+        """This epoch as somebody sees it who gets its batches from `first` on."""
+
+
 class Audience:
     """See the module's text. `epochs` says how long they are; `owner` is closed with this."""
 
     def __init__(
         self,
         owner: PortOwner,
-        epochs: LoaderEpochs,
+        epochs: Epochs,
         regions: RegionTable,
         band: Band,
         max_sent: int,

@@ -58,6 +58,14 @@ _TABLE = (
     _counter("samples", "samples", "Samples in them."),
     _counter("batch_bytes", "bytes", "Bytes in them."),
     _gauge("epoch", "", "The epoch that is iterated, or was last."),
+    _counter("source_samples", "samples", "Samples of a mixture's source.", "source"),
+    _counter("source_tokens", "tokens", "Tokens in them, where `Source(tokens=)` says.", "source"),
+    _counter(
+        "source_wait_seconds",
+        "seconds",
+        "Waiting for batches, shared out by the samples of each source in them.",
+        "source",
+    ),
     # ---- time
     _counter("epoch_seconds", "seconds", "Time within epochs, from the first batch on."),
     _counter("wait_seconds", "seconds", "The part of it spent waiting for batches."),

@@ -36,6 +36,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from swift_loader.telemetry.by_source import BySource
 from swift_loader.telemetry.distribution import Distribution, add_rows
 from swift_loader.telemetry.figures import Reading
 from swift_loader.telemetry.processes import WorkerRow
@@ -97,6 +98,7 @@ class Meter:
         self.consumer = consumer
         self._nb_cpus = nb_cpus  # that there are for workers
         self.epoch: int | None = None
+        self.by_source: BySource | None = None  # of a mixture
         self._lock = threading.Lock()  # for what any thread may change; never taken by `add`
         self._workers: dict[int, WorkerRow] = {}
         self._recent: deque[BatchTimes] = deque(maxlen=_RECENT_BATCHES)
@@ -309,6 +311,7 @@ class Meter:
             nb_replaced=self._nb_replaced,
             replaced=tuple(self._replaced),
             slowest=slowest,
+            sources={} if self.by_source is None else self.by_source.snapshot(),
             rare_wait_share=evidence.rare_wait_share,
             nb_running=self._nb_running,
             workers=workers,

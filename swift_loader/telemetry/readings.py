@@ -47,4 +47,15 @@ def loader_readings(stats: LoaderStats) -> list[Reading]:
         readings += [
             Reading(PREFIX + name, value, of) for name, value in each.items() if value is not None
         ]
+    for name, source in stats.sources.items():
+        of_source = {
+            "source_samples_total": source.samples,
+            "source_tokens_total": source.tokens,
+            "source_wait_seconds_total": source.wait_s,
+        }
+        readings += [
+            Reading(PREFIX + what, value, name)
+            for what, value in of_source.items()
+            if value is not None
+        ]
     return [*readings, *stats.others]

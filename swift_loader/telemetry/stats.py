@@ -5,7 +5,7 @@ All times are in seconds of wall clock, all sizes in bytes. Pure: no clock, no p
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ __all__ = [
     "CacheStats",
     "LoaderStats",
     "Recent",
+    "SourceStats",
     "StageStats",
     "Totals",
     "WorkerStats",
@@ -239,6 +240,19 @@ class CacheStats:
 
 
 @dataclass(frozen=True)
+class SourceStats:
+    """One source of a mixture. `share` of this consumer's samples; `tokens` None: not known.
+
+    `wait_s`: what the training loop waited for batches, shared out by the samples in them.
+    """
+
+    samples: int
+    share: float
+    tokens: int | None
+    wait_s: float
+
+
+@dataclass(frozen=True)
 class LoaderStats:
     """What one consumer's loader did so far. `repr` is one readable screen, `as_dict` is for JSON.
 
@@ -316,6 +330,7 @@ class LoaderStats:
     workers: tuple[WorkerStats, ...]
     others: tuple[Reading, ...] = ()
     cache: CacheStats | None = None  # with the option `cache`
+    sources: dict[str, SourceStats] = field(default_factory=dict)  # of a mixture
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain dicts, lists and numbers, ready for `json.dumps`."""
@@ -340,19 +355,25 @@ class LoaderStats:
             times = (stage.mean_s, stage.p50_s, stage.p99_s, stage.total_s)
             columns = "".join(f"{format_seconds(time_s):>11}" for time_s in times)
             lines.append(f"  {name:<10}{stage.share:>8.1%}{columns}")
+        for source, row in self.sources.items():
+            tokens = "" if row.tokens is None else f", {row.tokens:,} tokens"
+            lines.append(
+                f"  source {source}: {row.samples:,} samples ({row.share:.1%}){tokens}, waited "
+                f"{format_seconds(row.wait_s)}"
+            )
         if self.workers:
             lines.append(
                 f"  {'worker':<10}{'busy':>8}{'batches':>11}{'cpu':>11}{'memory':>11}"
                 f"{'pid':>11}{'restarts':>11}"
             )
         shown = self.workers[:_WORKERS_SHOWN]
-        for row in shown:
-            cpu = "-" if row.cpu_s is None else format_seconds(row.cpu_s)
-            rss = "-" if row.rss_bytes is None else format_bytes(row.rss_bytes)
-            pid = "-" if row.pid is None else str(row.pid)
+        for one in shown:
+            cpu = "-" if one.cpu_s is None else format_seconds(one.cpu_s)
+            rss = "-" if one.rss_bytes is None else format_bytes(one.rss_bytes)
+            pid = "-" if one.pid is None else str(one.pid)
             lines.append(
-                f"  {row.worker:<10}{row.busy_share:>8.1%}{row.batches:>11,}{cpu:>11}{rss:>11}"
-                f"{pid:>11}{row.restarts:>11}"
+                f"  {one.worker:<10}{one.busy_share:>8.1%}{one.batches:>11,}{cpu:>11}{rss:>11}"
+                f"{pid:>11}{one.restarts:>11}"
             )
         if len(self.workers) > len(shown):
             lines.append(f"  and {len(self.workers) - len(shown)} workers more, see .workers")

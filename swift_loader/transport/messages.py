@@ -118,10 +118,11 @@ class ErrorReport:
 @message
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The dataset is built. `nb_samples` is None for a stream."""
+    """The dataset is built. `nb_samples` is None for a stream; `lengths` are of its sources."""
 
     nb_samples: int | None
     dataset_name: str
+    lengths: tuple[int, ...] = ()
 
 
 @message

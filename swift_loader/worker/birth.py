@@ -44,7 +44,13 @@ from swift_loader.worker.faults import report
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
 from swift_loader.worker.rank_watch import tell_group
-from swift_loader.worker.recipe import Recipe, build_dataset, given, recipe_of
+from swift_loader.worker.recipe import (
+    Recipe,
+    build_dataset,
+    given,
+    lengths_of_sources,
+    recipe_of,
+)
 from swift_loader.worker.script import state
 from swift_loader.worker.shard import StreamInfo, is_used_up
 from swift_loader.worker.split import Split
@@ -234,6 +240,11 @@ class Birth:
             torch_worker._worker_info = info
         else:
             announce(self._place, self._index, dataset)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Of the sources of a mixture."""
+        return lengths_of_sources(self.dataset)
 
     @property
     def dataset_name(self) -> str:

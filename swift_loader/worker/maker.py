@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -77,6 +78,7 @@ class Maker:
             recipe.transform,
             None if store is None else store.source,
         )
+        self._collate_of = getattr(dataset, "collate_of", None)
         if store is not None:
             store.read_ahead(dataset, self._fetcher.loop, self._fetcher.pool)
         self._fetch = self._fetcher.fetch if recipe.auto_collation else self._fetcher.fetch_one
@@ -144,9 +146,8 @@ class Maker:
             fetch = partial(self._fetch, indices, plain)
         if begun is not None:
             fetch = partial(self._fetcher.fetch, indices, plain, begun)
-        made = make_batch(
-            self._recipe, self._progress, order, slots, fetch, "fetching", indices, gather
-        )
+        recipe = self._recipe if self._collate_of is None else self._recipe_of(indices)
+        made = make_batch(recipe, self._progress, order, slots, fetch, "fetching", indices, gather)
         if self._nb_timed or made.times.fetch_s > WORTH_S * made.nb_samples:
             return self._with_slowest(made)
         return made
@@ -154,6 +155,11 @@ class Maker:
     def _seed_and_fetch(self, seed: int, indices: Any) -> tuple[list[Any], list[Bad]]:
         seed_generators(seed)
         return self._fetch(indices)
+
+    def _recipe_of(self, indices: Any) -> Recipe:
+        """With the `collate_fn` of the source that a batch of a mixture is of."""
+        own = self._collate_of(indices) if self._collate_of is not None else None
+        return self._recipe if own is None else replace(self._recipe, collate_fn=own)
 
     def _with_slowest(self, made: Made) -> Made:
         """Tell which of its samples took longest, and go on timing them as long as it matters."""

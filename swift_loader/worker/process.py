@@ -83,7 +83,7 @@ class _Worker:
         if birth.nb_samples is not None:
             os.close(payload_fd)  # a stream may be built again
         self._maker = maker_of(birth, self._place, self._index, self._progress)
-        self._say(Ready(birth.nb_samples, birth.dataset_name))
+        self._say(Ready(birth.nb_samples, birth.dataset_name, birth.lengths))
         return True
 
     def serve(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
 
@@ -14,8 +14,8 @@ from swift_loader.cache.naming import StoreName
 from swift_loader.errors import refuse
 
 __all__ = [
-    *("UNSIZED", "Recipe", "build_dataset", "forget_for_forks", "given", "keep_for_forks"),
-    *("length_of_stream", "recipe_of"),
+    *("UNSIZED", "Recipe", "Size", "build_dataset", "forget_for_forks", "given", "keep_for_forks"),
+    *("length_of_stream", "lengths_of_sources", "recipe_of"),
 ]
 
 UNSIZED = 2**62  # the length of a dataset that has none, where a sampler gives its keys
@@ -38,6 +38,13 @@ class Recipe:
     by_shards: bool = False  # the dataset is `Shards`, and the plan says who reads which
     cache: StoreName | None = None
     by_sampler: bool = False  # the keys are the user's: the dataset need not tell its length
+
+
+class Size(NamedTuple):
+    """Of a data set: its length, None for a stream; and of a mixture, those of its sources."""
+
+    nb_samples: int | None
+    of_sources: tuple[int, ...] = ()
 
 
 _inherited: dict[int, Recipe] = {}
@@ -99,6 +106,11 @@ def _length_of(recipe: Recipe, dataset: Any) -> int | None:
             "__iter__ for a stream"
         )
     return None
+
+
+def lengths_of_sources(dataset: Any) -> tuple[int, ...]:
+    """Of a mixture: how many samples each of its sources has. Of anything else: none."""
+    return tuple(getattr(dataset, "lengths_of_sources", ()))
 
 
 def length_of_stream(dataset: Any) -> int:

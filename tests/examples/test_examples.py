@@ -101,6 +101,23 @@ def test_ddp_takes_equal_steps_under_torchrun(tmp_path: Path) -> None:
     assert "24 steps a rank" in output
 
 
+def test_a_mixture_goes_on_with_fewer_ranks(tmp_path: Path) -> None:
+    checkpoint = ("--checkpoint", str(tmp_path / "lm"), "--steps", "6")
+    losses = []
+    for nb_ranks in (3, 2):
+        launcher = (
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(nb_ranks),
+        )
+        output = run_example(tmp_path, "mixture_fsdp.py", *checkpoint, launcher=launcher)
+        losses.append(float(output.split("loss ")[1].split()[0]))
+        assert output.count("goes on") == (2 if nb_ranks == 2 else 0)
+    assert losses[1] < losses[0]
+
+
 def test_accelerate_takes_the_loader_as_it_is(tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="needs Hugging Face accelerate")
     output = run_example(tmp_path, "accelerate_digits.py", "--short")

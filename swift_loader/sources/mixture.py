@@ -1,0 +1,257 @@
+"""`Mixture`: several data sets, interleaved by weight. What users write, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from swift_loader.errors import refuse
+from swift_loader.plan.mixture_fields import Exhausted, Weights
+from swift_loader.sources.blended import Blended, Ingredient
+
+__all__ = ["Mixing", "Mixture", "Source"]
+
+_PIECES = 128  # that weights by a function are cut into
+_MOST_SOURCES = 4096
+
+
+@dataclass(frozen=True)
+class Source:
+    """One data set of a `Mixture`.
+
+    Parameters
+    ----------
+    dataset:
+        A class or function that returns a data set with ``__getitem__`` and ``__len__`` (every
+        worker calls it with `kwargs`), or such a data set, which travels to the workers by pickle.
+    kwargs:
+        The arguments of `dataset`; None where that is a data set already.
+    weight:
+        Its share, compared with those of the others. None: the number of its samples.
+    transform:
+        ``sample -> sample``, called in the worker on samples of this source, before anything else
+        gets them.
+    collate_fn:
+        Makes a batch of samples of this source, in place of the loader's; needs ``mix="batch"``.
+    batch_size:
+        Samples in a batch of this source, in place of the loader's; needs ``mix="batch"``.
+    tokens:
+        Tokens in each sample, where all have as many: for ``stats()``.
+    """
+
+    dataset: Any
+    kwargs: Mapping[str, Any] | None = None
+    weight: float | None = None
+    transform: Callable[[Any], Any] | None = None
+    collate_fn: Callable[[list[Any]], Any] | None = None
+    batch_size: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """What the training process knows of a mixture: all but the data sets.
+
+    `table`: weights by step, None where they are the sources' lengths. `batch_sizes`: 0 is the
+    loader's own.
+    """
+
+    names: tuple[str, ...]
+    table: tuple[tuple[int, Weights], ...] | None
+    samples_per_epoch: int | None
+    exhausted: Exhausted
+    by_batch: bool
+    batch_sizes: tuple[int, ...]
+    tokens: tuple[int | None, ...]
+
+
+class Mixture:
+    """Several data sets as one: samples come interleaved by weight, whatever their number.
+
+    >>> mix = Mixture({"web": (Web, {"root": ...}, 0.7), "code": (Code, {...}, 0.3)})
+    >>> loader = SwiftLoader(mix, batch_size=8, nb_consumer=8, shuffle=True)
+
+    In any stretch of 1,000 samples of all consumers together, the number of each source's is what
+    its weight says to within two (three, rarely, with many sources of like weights). Each source
+    goes round by itself: all of its samples come, in an order of their own if the loader has
+    ``shuffle=True``, before one comes again.
+
+    Parameters
+    ----------
+    sources:
+        By name: a `Source`; or ``(class, kwargs, weight)``, ``(class, kwargs)``, ``(data set,
+        weight)``, or a data set.
+    weights:
+        In place of those of the sources: a dict by name; a table by step, such as ``[(0, {"web":
+        0.9, "code": 0.1}), (10_000, {...})]``, each line in force from its step on; or a function
+        ``step -> dict``, which is asked at 128 steps evenly spread over the first `weight_steps`,
+        each answer in force up to the next one, the last for ever. A step is a batch of every
+        consumer, counted over all epochs.
+    weight_steps:
+        How many steps a function's weights change over.
+    samples_per_epoch:
+        How long an epoch is, over all consumers. Default: as many as all sources have together.
+        A run is one sequence, and an epoch a stretch of it: the next one goes on where it ended.
+    exhausted:
+        ``"repeat"``: a source that is through begins a new round. ``"stop"``: the epoch ends when
+        the first source is through. ``"drop"``: the others go on by their weights without it, and
+        the epoch ends with the last, so that every sample comes once.
+    mix:
+        ``"sample"``: a batch holds samples of several sources. ``"batch"``: of one; then weights
+        count batches, and each source may have a `batch_size` and a `collate_fn`.
+    with_source:
+        Whether a sample becomes ``(sample, name of its source)``.
+
+    Raises
+    ------
+    ConfigError
+        An argument is wrong: which, and what to do.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Any],
+        *,
+        weights: Mapping[str, float]
+        | Sequence[tuple[int, Mapping[str, float]]]
+        | Callable[[int], Mapping[str, float]]
+        | None = None,
+        weight_steps: int | None = None,
+        samples_per_epoch: int | None = None,
+        exhausted: Exhausted = "repeat",
+        mix: Literal["sample", "batch"] = "sample",
+        with_source: bool = False,
+    ) -> None:
+        if not isinstance(sources, Mapping) or not 0 < len(sources) <= _MOST_SOURCES:
+            refuse("sources", sources, "give a dict of data sets by name, at least one")
+        made = {name: _source(name, given) for name, given in sources.items()}
+        if exhausted not in get_args(Exhausted):
+            refuse("exhausted", exhausted, "give 'repeat', 'stop' or 'drop'")
+        if mix not in ("sample", "batch"):
+            refuse("mix", mix, "give 'sample' or 'batch'")
+        if samples_per_epoch is not None:
+            if type(samples_per_epoch) is not int or samples_per_epoch < 1:
+                refuse("samples_per_epoch", samples_per_epoch, "give a whole number, 1 or more")
+            if exhausted != "repeat":
+                refuse("samples_per_epoch", samples_per_epoch, f"exhausted={exhausted!r} says when "
+                       "an epoch ends; leave it out")  # fmt: skip
+        for name, source in made.items():
+            if mix == "sample" and (source.collate_fn or source.batch_size):
+                what = "collate_fn" if source.collate_fn else "batch_size"
+                refuse(f"sources[{name!r}].{what}", getattr(source, what), "a batch holds samples "
+                       "of several sources: give mix='batch', or leave it out")  # fmt: skip
+        table = _table(made, weights, weight_steps)
+        if table is not None and len(table) > 1 and exhausted != "repeat":
+            refuse("weights", "…", "weights that change by step need exhausted='repeat'")
+        self._ingredients = tuple(
+            Ingredient(name, one.dataset, one.kwargs, one.transform, one.collate_fn)
+            for name, one in made.items()
+        )
+        self._with_source = with_source
+        self.mixing = Mixing(
+            tuple(made),
+            table,
+            samples_per_epoch,
+            exhausted,
+            mix == "batch",
+            tuple(source.batch_size or 0 for source in made.values()),
+            tuple(source.tokens for source in made.values()),
+        )
+
+    def __call__(self) -> Blended:
+        """The data set of all samples, as each worker builds it."""
+        return Blended(self._ingredients, self._with_source)
+
+    def __repr__(self) -> str:
+        return f"Mixture({', '.join(self.mixing.names)})"
+
+
+def _source(name: Any, given: Any) -> Source:
+    where = f"sources[{name!r}]"
+    if not isinstance(name, str) or not name:
+        refuse("sources", name, "names are texts")
+    if isinstance(given, Source):
+        source = given
+    elif not isinstance(given, tuple):
+        source = Source(given)
+    elif len(given) == 3 or (len(given) == 2 and isinstance(given[1], Mapping)):
+        source = Source(*given)
+    elif len(given) == 2:
+        source = Source(given[0], None, given[1])
+    else:
+        refuse(where, given, "give (class, kwargs, weight), (class, kwargs), (data set, weight), a "
+               "Source, or a data set")  # fmt: skip
+    if source.kwargs is not None and not isinstance(source.kwargs, Mapping):
+        refuse(where, source.kwargs, "keyword arguments are a dict")
+    if source.kwargs is None and isinstance(source.dataset, type):
+        source = Source(**{**vars(source), "kwargs": {}})
+    if source.kwargs is not None and not callable(source.dataset):
+        refuse(where, source.dataset, "it takes no arguments: give a class with them, or a data "
+               "set without")  # fmt: skip
+    if source.weight is not None:
+        _weight(where, source.weight)
+    for what in ("batch_size", "tokens"):
+        value = getattr(source, what)
+        if value is not None and (type(value) is not int or value < 1):
+            refuse(f"{where}.{what}", value, "give a whole number, 1 or more")
+    for what in ("transform", "collate_fn"):
+        value = getattr(source, what)
+        if value is not None and not callable(value):
+            refuse(f"{where}.{what}", value, "give a function")
+    return source
+
+
+def _weight(where: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < 2.0**60:
+        refuse(f"{where}: weight", value, "give a number, 0 or more")
+    return number
+
+
+def _table(
+    sources: Mapping[str, Source], weights: Any, weight_steps: int | None
+) -> tuple[tuple[int, Weights], ...] | None:
+    names = tuple(sources)
+    if weight_steps is not None and (type(weight_steps) is not int or weight_steps < 1):
+        refuse("weight_steps", weight_steps, "give a whole number of steps, 1 or more")
+    if callable(weights):
+        if weight_steps is None:
+            refuse("weights", weights, "say over how many steps the function's weights change: "
+                   "weight_steps=")  # fmt: skip
+        steps = sorted({weight_steps * number // _PIECES for number in range(_PIECES + 1)})
+        weights = [(step, weights(step)) for step in steps]
+    elif weight_steps is not None:
+        refuse("weight_steps", weight_steps, "it goes with weights that are a function")
+    if weights is None:
+        given = [source.weight for source in sources.values()]
+        if all(weight is None for weight in given):
+            return None
+        missing = [name for name, weight in zip(names, given, strict=True) if weight is None]
+        if missing:
+            refuse("weights", "…", f"{missing} have none: give a weight to all sources, or to none")
+        weights = {name: source.weight for name, source in sources.items()}
+    if isinstance(weights, Mapping):
+        weights = [(0, weights)]
+    if not isinstance(weights, Sequence) or isinstance(weights, str) or not weights:
+        refuse("weights", weights, "give a dict by name, a list of (step, dict), or a function")
+    table: list[tuple[int, Weights]] = []
+    for line in weights:
+        try:
+            step, by_name = line
+        except (TypeError, ValueError):
+            refuse("weights", line, "give (step, dict by name) in each line")
+        if type(step) is not int or step < 0 or (table and step <= table[-1][0]):
+            refuse("weights", step, "steps are ascending whole numbers")
+        if not isinstance(by_name, Mapping) or set(by_name) != set(names):
+            refuse("weights", by_name, f"give one for each of {list(names)}")
+        row = tuple(_weight(f"weights[{name!r}]", by_name[name]) for name in names)
+        if not sum(row) > 0:
+            refuse("weights", by_name, "at least one is more than 0")
+        if not table or table[-1][1] != row:
+            table.append((step, row))
+    return ((0, table[0][1]), *table[1:])

@@ -1,0 +1,84 @@
+"""`torch.distributed.checkpoint` saves a loader with the model: on 4 ranks, and 2 go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from swift_loader import SwiftLoader
+from tests.process.mixtures import LENGTHS, mixture_of, tokens_of
+from tests.ranks import run_ranks
+from tests.unit.plan.mixtures import Run, plan_of
+
+WEIGHTS = {"web": 0.6, "code": 0.3, "books": 0.1}
+FIRST_STEPS, LATER_STEPS = 3, 14
+
+
+class Model:
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def state_dict(self) -> dict[str, Any]:
+        return get_model_state_dict(self.model)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        set_model_state_dict(self.model, state)
+
+
+def train(rank: int, nb_ranks: int, folder: str, goes_on: bool, nb_steps: int) -> dict[str, Any]:
+    mesh = init_device_mesh("cpu", (nb_ranks,), mesh_dim_names=("dp",))
+    torch.manual_seed(rank)
+    model = nn.Linear(8, 8)
+    fully_shard(model, mesh=mesh)
+    batches = []
+    with SwiftLoader(
+        mixture_of(WEIGHTS), batch_size=4, nb_consumer=nb_ranks, worker_per_consumer=0,
+        shuffle=True, nearby_shuffle=0, seed=7,
+    ) as loader:  # fmt: skip
+        assert isinstance(loader, Stateful)
+        parts = {"model": Model(model), "loader": loader}
+        if goes_on:
+            load(parts, checkpoint_id=folder)
+        loader.start(mesh=mesh["dp"])
+        while len(batches) < nb_steps:
+            for batch in loader:
+                model(batch.float()).sum().backward()
+                batches.append(batch.tolist())
+                if len(batches) == nb_steps:
+                    break
+        if not goes_on:
+            save(parts, checkpoint_id=folder)
+        weight: Any = model.weight
+    return {"batches": batches, "weight": weight.full_tensor().tolist()}
+
+
+def test_two_ranks_go_on_where_four_were_saved(tmp_path: Any) -> None:
+    folder = str(tmp_path / "checkpoint")
+    four = run_ranks(4, train, 4, folder, False, FIRST_STEPS)
+    two = run_ranks(2, train, 2, folder, True, LATER_STEPS)
+    run = Run(plan_of(LENGTHS, weights=WEIGHTS, nb_consumer=4))
+    for step in range(FIRST_STEPS):
+        for rank in range(4):
+            got = run.take(rank)
+            assert got is not None
+            assert four[rank]["batches"][step] == tokens_of(got)
+    run.resume(plan_of(LENGTHS, weights=WEIGHTS, nb_consumer=2))
+    step = 0
+    while step < LATER_STEPS:
+        wanted = [run.take(rank) for rank in range(2)]
+        if None in wanted:
+            run.step()
+            continue
+        for rank, got in enumerate(wanted):
+            assert got is not None
+            assert two[rank]["batches"][step] == tokens_of(got)
+        step += 1
+    assert two[0]["weight"] == four[0]["weight"]

@@ -1,9 +1,9 @@
 """A `SwiftLoader` with Lightning Fabric: started for its rank and device.
 
-::
-
-    loader = SwiftLoader(Digits, {"train": True}, 32, nb_consumer=fabric.world_size)
-    loader = for_fabric(loader, fabric)     # where fabric.setup_dataloaders(...) would stand
+```python
+loader = SwiftLoader(Digits, {"train": True}, 32, nb_consumer=fabric.world_size)
+loader = for_fabric(loader, fabric)     # where fabric.setup_dataloaders(...) would stand
+```
 
 ``fabric.setup_dataloaders`` takes torch's own `DataLoader` alone, deals out its samples and moves
 its batches. This loader has done both by itself.

@@ -135,9 +135,11 @@ class Construction(Typed[Batch_co]):
     def with_options(self, **changes: Unpack[Changes]) -> SwiftLoader[Any]:
         """Another loader, not started, with the arguments of this one but for `changes`.
 
-        For a second loader beside this one, such as that of validation::
+        For a second loader beside this one, such as that of validation:
 
-            val = train.with_options(dataset_kwargs={"train": False}, shuffle=False)
+        ```python
+        val = train.with_options(dataset_kwargs={"train": False}, shuffle=False)
+        ```
 
         Workers of both descend from one process, which has imported torch and the script for the
         first. So the second starts without waiting for that. Where `changes` leave alone all that

@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import shutil
+import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +29,8 @@ _VARIABLES = (
 )
 _FEW_DESCRIPTORS = 1024
 _LITTLE_SHM = 1 << 27
+# It is only asked how much room there is.
+_SHM = "/dev/shm"  # nosec B108
 
 
 def versions() -> Iterator[Finding]:
@@ -55,15 +58,15 @@ def memory() -> Iterator[Finding]:
     else:
         yield Finding(group, "limit of the group", format_bytes(limit))
     try:
-        shm = shutil.disk_usage("/dev/shm")
+        shm = shutil.disk_usage(_SHM)
     except OSError as error:
-        yield Finding(group, "/dev/shm", f"not there ({error.strerror})")
+        yield Finding(group, _SHM, f"not there ({error.strerror})")
         return
     value = f"{format_bytes(shm.total)}, {format_bytes(shm.free)} free"
     advice = ""
     if shm.free < _LITTLE_SHM:
         advice = "no matter for swift_loader, which doesn't use it; torch's own workers do"
-    yield Finding(group, "/dev/shm", value, advice)
+    yield Finding(group, _SHM, value, advice)
 
 
 def _group_limit() -> int | None:
@@ -103,7 +106,7 @@ def _limit(value: int) -> str:
 
 
 def _temporary() -> str:
-    folder = Path(os.environ.get("TMPDIR", "/tmp"))
+    folder = Path(tempfile.gettempdir())
     try:
         return f"{folder}, {format_bytes(shutil.disk_usage(folder).free)} free"
     except OSError as error:

@@ -69,7 +69,8 @@ def _page(url: str) -> Look:
     def look() -> list[Table]:
         nonlocal before, at_s
         try:
-            with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
+            # The scheme is http or https, see `looks_of`.
+            with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # nosec B310
                 text = answer.read().decode(errors="replace")
             now = {
                 (sample.name, tuple(sorted(sample.labels.items()))): float(sample.value)

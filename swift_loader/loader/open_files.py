@@ -6,6 +6,7 @@ macOS). A loader that runs into it would fail later, in the middle of something.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from dataclasses import dataclass
@@ -43,8 +44,10 @@ def check_open_files(need: Need, held: int = 0) -> None:
         return
     try:
         in_use = len(os.listdir("/dev/fd")) - 1 - held  # one is to list them
-    except OSError:  # there is not even that one
-        in_use = soft
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            return  # there is no such folder here, so nobody can tell
+        in_use = soft  # there is not even that one
     wanted = in_use + need.count
     if wanted <= soft:
         return

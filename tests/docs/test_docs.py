@@ -9,6 +9,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,8 @@ def _is_short(page: Path) -> bool:
 
 SHORT_PAGES = [page for page in PAGES if _is_short(page)]
 LONG_PAGES = [page for page in PAGES if not _is_short(page)]
+#: they start whole trainings on several ranks: a minute and more each
+SLOWEST_PAGES = ("tutorial.md", "guides/ranks.md")
 NOT_IN_REFERENCE = {
     "SKIP",  # a value, told in words
     "refuse",  # for other modules
@@ -61,8 +64,13 @@ def test_lines_of_code_fit_a_page() -> None:
             assert len(longest) <= 88, f"{page.name}, line {block.line}: {longest}"
 
 
+def _as_long_form(page: Path) -> Any:
+    marks = [pytest.mark.soak] if name_of(page) in SLOWEST_PAGES else []
+    return pytest.param(page, id=name_of(page), marks=marks)
+
+
 @pytest.mark.timeout(4 * LIMIT_S)
-@pytest.mark.parametrize("page", LONG_PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [_as_long_form(page) for page in LONG_PAGES])
 def test_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     for needed in re.findall(r"(?:import|from) (lightning|accelerate|pandas)\b", page.read_text()):
         pytest.importorskip(needed, reason=f"the page shows {needed}")

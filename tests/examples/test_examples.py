@@ -65,6 +65,7 @@ def run_example(folder: Path, name: str, *arguments: str, launcher: tuple[str, .
     return printed.read_text()
 
 
+@pytest.mark.soak
 def test_jpeg_files_are_told_apart(tmp_path: Path) -> None:
     output = run_example(tmp_path, "jpeg_folder.py", "--short")
     assert "what the loader did" in output
@@ -89,18 +90,21 @@ def test_photographs_are_decoded_once_and_augmented_each_time(tmp_path: Path) ->
     assert "decoded each file once" in output
 
 
+@pytest.mark.soak
 def test_trainer_goes_on_from_its_checkpoint_on_two_ranks(tmp_path: Path) -> None:
     output = run_example(tmp_path, "trainer_digits.py", "--short")
     assert "MEMBER: 2/2" in output
     assert "resumed at step 30, ended at step 200" in output
 
 
+@pytest.mark.soak
 def test_ddp_takes_equal_steps_under_torchrun(tmp_path: Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
     output = run_example(tmp_path, "ddp_torchrun.py", "--short", launcher=torchrun)
     assert "24 steps a rank" in output
 
 
+@pytest.mark.soak
 def test_a_mixture_goes_on_with_fewer_ranks(tmp_path: Path) -> None:
     checkpoint = ("--checkpoint", str(tmp_path / "lm"), "--steps", "6")
     losses = []
@@ -118,6 +122,7 @@ def test_a_mixture_goes_on_with_fewer_ranks(tmp_path: Path) -> None:
     assert losses[1] < losses[0]
 
 
+@pytest.mark.soak
 def test_accelerate_takes_the_loader_as_it_is(tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="needs Hugging Face accelerate")
     output = run_example(tmp_path, "accelerate_digits.py", "--short")

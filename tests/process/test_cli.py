@@ -90,6 +90,7 @@ def test_bench_shows_each_way_and_recommends(folder: Path) -> None:
     assert "[1/4] dataset alone" in progress
 
 
+@pytest.mark.soak
 def test_bench_of_what_waits_recommends_threads_and_says_whether_they_keep_up(folder: Path) -> None:
     waits = ["--kwargs", '{"wait_s": 0.002}', "--workers", "1", "--no-torch", "--step-ms", "1"]
     found = bench_json(folder, *waits)

@@ -49,6 +49,7 @@ def soak(nb_batches: int, **options: Any) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.soak
 def test_a_hundred_thousand_small_batches_leave_no_trace() -> None:
     soak(100_000)
 

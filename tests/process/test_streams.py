@@ -349,7 +349,8 @@ def test_a_forked_stream_that_goes_on_where_it_was_is_begun_anew_or_refused() ->
         next(iter(loader))
         for _ in range(2):
             assert [int(batch) for batch in loader] == list(range(1, 13))
-    once = (i for i in range(12))
+    once = OwnIterator(12)
+    once.lines = (i for i in range(12))  # type: ignore[attr-defined]
     with SwiftLoader(once, start_method="fork", validate=False) as loader:
         next(iter(loader))
         with pytest.raises(StateError, match=r"can't be begun anew.*generator"):

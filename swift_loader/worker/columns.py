@@ -42,7 +42,7 @@ def gather_of(dataset: Any) -> Gather | None:
     if kind is TensorDataset:
         return _of_tensors(dataset)
     if kind is ArrayDataset:
-        return _of_columns(dataset.columns, dataset.is_named)
+        return _of_arrays(dataset)
     if kind in (np.ndarray, np.memmap, torch.Tensor):
         return _of_columns({0: dataset}, is_named=False)
     if kind is _class_of_hugging_face():
@@ -51,11 +51,14 @@ def gather_of(dataset: Any) -> Gather | None:
 
 
 def _of_subset(subset: Subset[Any]) -> Gather | None:
-    gather = gather_of(subset.dataset)
+    dataset = subset.dataset
+    gather = gather_of(dataset)
     if gather is None:
         return None
 
     def gathered(indices: Sequence[int], arena: Arena) -> Any:
+        if subset.dataset is not dataset:  # somebody has set another since
+            return None
         chosen = subset.indices
         return gather([int(chosen[index]) for index in indices], arena)
 
@@ -73,6 +76,18 @@ def _of_tensors(dataset: TensorDataset) -> Gather | None:
             return None
         fields = _fields(columns, indices, arena)
         return fields if fields is None else list(fields)
+
+    return gathered
+
+
+def _of_arrays(dataset: ArrayDataset) -> Gather | None:
+    columns = dataset.columns
+    gather = _of_columns(columns, dataset.is_named)
+    if gather is None:
+        return None
+
+    def gathered(indices: Sequence[int], arena: Arena) -> Any:
+        return gather(indices, arena) if dataset.columns is columns else None
 
     return gathered
 
@@ -99,7 +114,7 @@ def _of_columns(named: Any, is_named: bool) -> Gather | None:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """Rows of one array. `starts`: where row `i` of a window begins, as (offset, step, length)."""
+    """Rows of one array. `windows`: where the rows are cut from it, as (offset, step, length)."""
 
     array: NDArray[Any]
     dtype: torch.dtype

@@ -130,6 +130,28 @@ def test_a_transform_is_called_with_each_sample() -> None:
     assert batch.tolist() == [2 * i for i in range(N)]
 
 
+@pytest.mark.parametrize("kind", ["tensors", "arrays", "subset"])
+def test_arrays_that_are_replaced_between_epochs_are_those_that_are_read(kind: str) -> None:
+    before, after = torch.arange(N), torch.arange(N) + 100
+    dataset: Any = TensorDataset(before)
+    if kind == "arrays":
+        dataset = ArrayDataset(before)
+    elif kind == "subset":
+        dataset = Subset(TensorDataset(before), range(N))
+    with SwiftLoader(dataset, batch_size=N, num_workers=0) as loader:
+        loader.start()
+        [first] = list(loader)
+        if kind == "tensors":
+            dataset.tensors = (after,)
+        elif kind == "arrays":
+            dataset.columns = {0: after}
+        else:
+            dataset.dataset = TensorDataset(after)
+        [second] = list(loader)
+    values = [batch[0] if isinstance(batch, list) else batch for batch in (first, second)]
+    assert [each.tolist() for each in values] == [before.tolist(), after.tolist()]
+
+
 def test_an_index_out_of_range_names_the_sample() -> None:
     dataset = TensorDataset(torch.arange(N))
     with SwiftLoader(dataset, sampler=[1, 99], batch_size=2, num_workers=1) as loader:

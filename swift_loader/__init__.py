@@ -11,6 +11,7 @@ from swift_loader.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from swift_loader.batch.fetch import SKIP
+    from swift_loader.cache import Cache
     from swift_loader.containers.array_dataset import ArrayDataset, Windows
     from swift_loader.containers.shared_list import SharedList
     from swift_loader.errors import (
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         ClosedError,
         ConfigError,
         LoaderError,
+        NoRoomError,
         PlanMismatchError,
         ShippingError,
         StateError,
@@ -35,10 +37,12 @@ __all__ = [
     "SKIP",
     "ArrayDataset",
     "BatchError",
+    "Cache",
     "ClosedError",
     "ConfigError",
     "LoaderError",
     "Mixture",
+    "NoRoomError",
     "Packed",
     "PlanMismatchError",
     "Shards",
@@ -57,6 +61,7 @@ __all__ = [
 # Found when first asked for (PEP 562): the loader imports torch, which takes seconds, and the
 # commands and the endpoint's own process do without it.
 _MODULES = {
+    "Cache": "swift_loader.cache",
     "Mixture": "swift_loader.sources.mixture",
     "Source": "swift_loader.sources.mixture",
     "Packed": "swift_loader.sources.packed",

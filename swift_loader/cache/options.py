@@ -40,7 +40,11 @@ class Cache:
         Whether what ``dataset[i]`` returns is kept. False: only what the data set keeps by hand,
         by ``swift_loader.cache.current().get(key, make)``.
 
-    Raises `ConfigError` for what can't work.
+    Raises
+    ------
+    ConfigError
+        Neither `memory` nor `disk` is given, `disk_size` without `disk`, or a value that is no
+        size or no key.
     """
 
     memory: int | str | None = None
@@ -68,7 +72,7 @@ def as_cache(name: str, value: Any) -> Cache | None:
     if value is None or isinstance(value, Cache):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        refuse(name, value, "give a size, such as '32GB', or swift_loader.cache.Cache(...)")
+        refuse(name, value, "give a size, such as '32GB', or swift_loader.Cache(...)")
     return Cache(memory=size_in_bytes(name, value))
 
 

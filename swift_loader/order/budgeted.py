@@ -17,7 +17,7 @@ from swift_loader.order.keys import decode_keys, encode_keys
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number, Taken
 from swift_loader.order.resume import as_if, complete, untouched
-from swift_loader.order.state import Saved, State, read, refuse_state
+from swift_loader.order.state import Saved, State, check_same_run, read, refuse_state
 from swift_loader.plan import JSON, Plan
 from swift_loader.plan.budget import BudgetTable
 from swift_loader.plan.deal import Deal, Part
@@ -194,16 +194,7 @@ class BudgetedOrder:
         was = {**said, "seed": begun.plan.seed}
         if replace(begun.plan, spans=None, nb_consumer=1, seed=0) != _SEEDS:
             raise refuse_state("plan", begun.plan, "is none of a loader with batch_tokens")
-        differences = ", ".join(
-            f"{name} was {was[name]!r:.50}, is now {value!r}"
-            for name, value in facts.items()
-            if was[name] != value or type(was[name]) is not type(value)
-        )
-        if differences:
-            raise StateError(
-                f"the state is of another run of batch_tokens: {differences}; build the loader as "
-                "it was, or start afresh without the state"
-            )
+        check_same_run("another run of batch_tokens", was, facts)
 
     def _check_steps(self, one: Saved) -> None:
         """Raises `StateError` where more was delivered than there was."""

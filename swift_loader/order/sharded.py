@@ -17,7 +17,7 @@ from swift_loader.errors import StateError
 from swift_loader.order.order import Order
 from swift_loader.order.part import UNKNOWN, EpochPart, Number, Taken
 from swift_loader.order.resume import complete, untouched
-from swift_loader.order.state import Saved, State, integer, read, refuse_state
+from swift_loader.order.state import Saved, State, check_same_run, integer, read, refuse_state
 from swift_loader.plan import JSON, Plan
 from swift_loader.plan.shards import Done, ShardDeal, Unit
 
@@ -199,16 +199,7 @@ class ShardedOrder:
             raise refuse_state("plan", one.plan, "is none of a stream that tells its shards")
         was = {**said, "seed": one.plan.seed, "shuffle": one.plan.shuffle}
         facts = {**self._facts, "seed": self.plan.seed, "shuffle": self.plan.shuffle}
-        differences = ", ".join(
-            f"{name} was {was[name]!r:.50}, is now {value!r}"
-            for name, value in facts.items()
-            if was[name] != value or type(was[name]) is not type(value)
-        )
-        if differences:
-            raise StateError(
-                f"the state is of other shards, or of another run: {differences}; build the loader "
-                "as it was, or start afresh without the state"
-            )
+        check_same_run("other shards, or of another run", was, facts)
 
     def _check_lanes(self, one: Saved) -> None:
         """Raises `StateError` where a worker has told of more than was delivered."""

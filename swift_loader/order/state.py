@@ -26,7 +26,10 @@ from swift_loader.order.mixture_state import read_mixture
 from swift_loader.order.part import MAX_EPOCH
 from swift_loader.plan import FIELDS, JSON, Plan
 
-__all__ = ["Kind", "Saved", "State", "integer", "own", "read", "refuse_state", "saved_seed"]
+__all__ = [
+    *("Kind", "Saved", "State", "check_same_run", "integer", "own", "read", "refuse_state"),
+    "saved_seed",
+]
 
 State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 Kind = Literal["plan", "sampler", "stream", "budget", "shards"]
@@ -131,6 +134,20 @@ def refuse_state(field: str, value: object, problem: str) -> StateError:
     if len(shown) > 100:
         shown = shown[:100] + "…"
     return StateError(f"the state is malformed: {field}={shown} {problem}; {_GENUINE}")
+
+
+def check_same_run(what: str, was: Mapping[str, object], facts: Mapping[str, object]) -> None:
+    """Raises `StateError` where a saved fact is another one now. `what`: what the state is of."""
+    differences = ", ".join(
+        f"{name} was {was[name]!r:.50}, is now {value!r}"
+        for name, value in facts.items()
+        if was[name] != value or type(was[name]) is not type(value)
+    )
+    if differences:
+        raise StateError(
+            f"the state is of {what}: {differences}; build the loader as it was, or start afresh "
+            "without the state"
+        )
 
 
 def integer(state: Mapping[str, Any], field: str, low: int, high: int) -> int:

@@ -94,7 +94,7 @@ def enter(spawn: Spawn, inherited: Inherited) -> tuple[Channel, Progress]:
     """The first of all in a child process of the zygote: it becomes a worker."""
     os.register_at_fork(after_in_child=signals.restore)
     spawn.surroundings.enter()
-    faulthandler.enable()
+    faulthandler.enable(2)  # the descriptor: `sys.stderr` may have none, in a notebook or a test
     faulthandler.register(signals.STACK_SIGNAL, file=inherited.stack, all_threads=True)
     explain_breakpoints()
     signals.make_room()

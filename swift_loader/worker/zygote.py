@@ -146,7 +146,7 @@ def main_of_fork(control_fd: int) -> NoReturn:
         main(control_fd)
         status = 0
     except BaseException:  # noqa: BLE001 - nobody else would tell
-        traceback.print_exc()
+        os.write(2, traceback.format_exc().encode())  # `sys.stderr` may be the script's own
     finally:
         os._exit(status)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -200,3 +201,14 @@ def test_a_fork_is_refused_with_cuda_and_warned_of_with_threads(
             remote_workers="tcp://x:1",
             remote_key=False,
         )
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.filterwarnings("ignore:start_method='fork'")
+def test_a_fork_of_a_process_whose_streams_have_no_descriptor_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.StringIO())
+    with SwiftLoader(list(range(8)), batch_size=4, start_method="fork") as loader:
+        assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]

@@ -15,7 +15,8 @@ import pytest
 
 from swift_loader.worker.launch import Zygote
 
-_LINGER_S = 5.0
+# A process to fork from, whose own parent was killed, sees that once it has imported torch.
+_LINGER_S = 15.0
 
 
 def pytest_collection_finish() -> None:

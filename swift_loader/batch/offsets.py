@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Offsets", "joined"]
+__all__ = ["Offsets", "check_total", "joined"]
 
 
 class Offsets(np.ndarray[Any, np.dtype[np.int32]]):
@@ -31,8 +31,7 @@ def joined(rows: Sequence[Offsets]) -> NDArray[np.int32]:
     """
     parts = [np.asarray(row) for row in rows]
     ends = np.cumsum([0, *(int(part[-1]) for part in parts)])
-    if ends[-1] > np.iinfo(np.int32).max:
-        raise OverflowError(f"a batch of {ends[-1]} tokens: offsets are int32; make it smaller")
+    check_total(int(ends[-1]))
     return np.concatenate(
         [np.zeros(1, np.int32)]
         + [
@@ -40,3 +39,9 @@ def joined(rows: Sequence[Offsets]) -> NDArray[np.int32]:
             for part, before in zip(parts, ends[:-1].tolist(), strict=True)
         ]
     )
+
+
+def check_total(nb_elements: int) -> None:
+    """Raises `OverflowError` where the offsets of so many elements don't fit into int32."""
+    if nb_elements > np.iinfo(np.int32).max:
+        raise OverflowError(f"a batch of {nb_elements} tokens: offsets are int32; make it smaller")

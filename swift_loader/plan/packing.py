@@ -18,11 +18,20 @@ from numpy.typing import NDArray
 from .keys import key64
 from .shuffle import bijection
 
-__all__ = ["Lengths", "ManyPieces", "Packing", "Pieces", "SplitPacking"]
+__all__ = ["Lengths", "ManyPieces", "Packing", "Pieces", "SplitPacking", "ranges"]
 
 _BLOCK = 1024
 _BLOCKS_AT_ONCE = 4096
 _ORDER, _WITHIN = 21, 22  # purposes of keys
+_PLACES = np.arange(_BLOCK, dtype=np.uint64)
+
+
+def ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``counts[i]`` whole numbers from ``starts[i]`` on, one range after the other: int64."""
+    ends = np.cumsum(counts)
+    numbers = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
+    numbers += np.repeat(starts - (ends - counts), counts)
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -37,16 +46,24 @@ class Pieces:
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
 
-    @classmethod
-    def joined(cls, found: Sequence[Pieces]) -> Pieces:
-        """One after the other; at least one."""
-        if len(found) == 1:
-            return found[0]
-        return cls(
-            np.concatenate([each.documents for each in found]),
-            np.concatenate([each.starts for each in found]),
-            np.concatenate([each.stops for each in found]),
-        )
+    def with_others(self, others: Pieces, at: NDArray[np.int64]) -> Pieces:
+        """With those of `others` put between, so that they stand at these places."""
+        if not len(at):
+            return self
+        nb_pieces = len(self.documents) + len(at)
+        is_own = np.ones(nb_pieces, np.bool_)
+        is_own[at] = False
+        columns = []
+        for own, other in (
+            (self.documents, others.documents),
+            (self.starts, others.starts),
+            (self.stops, others.stops),
+        ):
+            column = np.empty(nb_pieces, np.int64)
+            column[is_own] = own
+            column[at] = other
+            columns.append(column)
+        return Pieces(*columns)
 
 
 class ManyPieces(NamedTuple):
@@ -54,12 +71,6 @@ class ManyPieces(NamedTuple):
 
     pieces: Pieces
     counts: NDArray[np.int64]
-
-    @classmethod
-    def joined(cls, found: Sequence[Pieces]) -> ManyPieces:
-        """Of the pieces of each, at least one."""
-        counts = np.array([len(each.documents) for each in found])
-        return cls(Pieces.joined(found), counts)
 
 
 class Packing(Protocol):
@@ -132,6 +143,7 @@ class SplitPacking:
         self._sums = lengths.sums()
         self._total = int(self._sums.sum())
         self._ends = np.cumsum(self._sums)
+        self._blocks = np.arange(len(self._sums))
         self._ordered = lru_cache(maxsize=2)(self._order_of)
 
     @property
@@ -139,44 +151,53 @@ class SplitPacking:
         return -(-self._total // self._length)
 
     def pieces(self, sequence: int, order: int | None = None) -> Pieces:
-        first = sequence * self._length
-        last = min(first + self._length, self._total)
-        blocks, ends = (None, self._ends) if order is None else self._ordered(order)
-        place = int(np.searchsorted(ends, first, "right"))
-        found = []
-        while first < last:
-            block = place if blocks is None else int(blocks[place])
-            end = int(ends[place])
-            found.append(self._in_block(block, end - int(self._sums[block]), first, last, order))
-            first, place = max(first, min(end, last)), place + 1
-        return Pieces.joined(found)
+        return self.pieces_of([sequence], order).pieces
 
     def pieces_of(self, sequences: Sequence[int], order: int | None = None) -> ManyPieces:
-        return ManyPieces.joined([self.pieces(sequence, order) for sequence in sequences])
-
-    def _in_block(
-        self, block: int, before: int, first: int, last: int, order: int | None
-    ) -> Pieces:
-        """The pieces between two tokens of all, in a block with `before` tokens before it."""
-        start = block * _BLOCK
-        documents = np.arange(start, min(start + _BLOCK, len(self._lengths)), dtype=np.int64)
-        if order is not None:
-            places = (documents - start).astype(np.uint64)
-            key = key64(_WITHIN, order, block)
-            documents = start + bijection(places, len(places), key).astype(np.int64)
-        lengths = self._lengths[documents] if order is not None else self._lengths[
-            start : start + _BLOCK
-        ]  # fmt: skip
-        stops = before + np.cumsum(lengths)
-        low = int(np.searchsorted(stops, first, "right"))
-        high = int(np.searchsorted(stops, last, "left")) + 1
-        documents, lengths, stops = documents[low:high], lengths[low:high], stops[low:high]
-        begins = stops - lengths
-        starts, ends = np.maximum(first - begins, 0), np.minimum(last - begins, lengths)
-        some = ends > starts  # documents without a token are in no sequence
+        firsts = np.asarray(sequences, np.int64) * self._length
+        lasts = np.minimum(firsts + self._length, self._total)
+        blocks, ends = (self._blocks, self._ends) if order is None else self._ordered(order)
+        opening = np.searchsorted(ends, firsts, "right")
+        closing = np.searchsorted(ends, lasts - 1, "right")
+        # Every block that one of them touches, once. Laid side by side, the documents of these
+        # blocks end at ever later tokens, and those of a sequence are neighbours.
+        places = np.unique(ranges(opening, closing - opening + 1))
+        documents = self._in_blocks(blocks[places], order)
+        lengths = self._lengths[documents]
+        stops = np.cumsum(lengths)
+        skipped = ends[places] - np.cumsum(self._sums[blocks[places]])  # in the blocks between
+        stops += np.repeat(skipped, self._sizes(blocks[places]))
+        low = np.searchsorted(stops, firsts, "right")
+        counts = np.searchsorted(stops, lasts, "left") + 1 - low
+        own = ranges(low, counts)
+        lengths, begins = lengths[own], stops[own] - lengths[own]
+        pieces = Pieces(
+            documents[own],
+            np.maximum(np.repeat(firsts, counts) - begins, 0),
+            np.minimum(np.repeat(lasts, counts) - begins, lengths),
+        )
+        some = pieces.stops > pieces.starts  # documents without a token are in no sequence
         if some.all():
-            return Pieces(documents, starts, ends)
-        return Pieces(documents[some], starts[some], ends[some])
+            return ManyPieces(pieces, counts)
+        counts = np.add.reduceat(some, np.cumsum(counts) - counts, dtype=np.int64)
+        return ManyPieces(
+            Pieces(pieces.documents[some], pieces.starts[some], pieces.stops[some]), counts
+        )
+
+    def _sizes(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many documents each block has: only the last may have fewer."""
+        return np.minimum(len(self._lengths) - blocks * _BLOCK, _BLOCK)
+
+    def _in_blocks(self, blocks: NDArray[np.int64], order: int | None) -> NDArray[np.int64]:
+        """The documents of these blocks, block after block, in this order."""
+        sizes = self._sizes(blocks)
+        if order is None:
+            return ranges(blocks * _BLOCK, sizes)
+        shuffled = [
+            block * _BLOCK + bijection(_PLACES[:size], size, key64(_WITHIN, order, block))
+            for block, size in zip(blocks.tolist(), sizes.tolist(), strict=True)
+        ]
+        return np.concatenate(shuffled).astype(np.int64)
 
     def _order_of(self, order: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The blocks in this order, and where each ends."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .packing import Lengths, ManyPieces, Pieces
+from .packing import Lengths, ManyPieces, Pieces, ranges
 from .shuffle import bijection
 
 __all__ = ["BestFitPacking", "FitTable", "fit"]
@@ -105,16 +105,10 @@ class BestFitPacking:
         rest = np.flatnonzero(~whole)
         packed = self._binned(block[rest], (place - nb_full)[rest])
         long = np.flatnonzero(whole)
-        numbers = before[block[long], 1] + place[long]
-        filled = Pieces.joined([self._full(number) for number in numbers.tolist()])
         counts = np.ones(len(wanted), np.int64)
         counts[rest] = packed.counts
-        at = (np.cumsum(np.where(whole, 0, counts)))[long]  # where each stands among the others
-        documents, starts, stops = (
-            np.insert(getattr(packed.pieces, name), at, getattr(filled, name))
-            for name in ("documents", "starts", "stops")
-        )
-        return ManyPieces(Pieces(documents, starts, stops), counts)
+        filled = self._full(before[block[long], 1] + place[long])
+        return ManyPieces(packed.pieces.with_others(filled, (np.cumsum(counts) - 1)[long]), counts)
 
     def _binned(self, block: NDArray[np.int64], place: NDArray[np.int64]) -> ManyPieces:
         """The pieces of these sequences of pieces of their blocks."""
@@ -123,26 +117,25 @@ class BestFitPacking:
         stops = table.ends[bins].astype(np.int64)
         starts = np.where(place > 0, table.ends[bins - 1], 0).astype(np.int64)
         counts = stops - starts
-        ends = np.cumsum(counts)
-        members = np.arange(int(counts.sum())) + np.repeat(
-            before[block, 2] + starts - (ends - counts), counts
-        )
+        members = ranges(before[block, 2] + starts, counts)
         own = table.members[members].astype(np.int64) + np.repeat(block * _BLOCK, counts)
         lengths = self._lengths[own]
         return ManyPieces(Pieces(own, lengths - lengths % self._length, lengths), counts)
 
-    def _full(self, number: int) -> Pieces:
-        """A sequence that a long document fills: the `number`-th of all such."""
-        block = int(np.searchsorted(self._fulls, number, "right"))
-        before = int(self._fulls[block - 1]) if block else 0
-        start = block * _FULLS_BLOCK
-        ends = before + np.cumsum(self._lengths[start : start + _FULLS_BLOCK] // self._length)
-        place = int(np.searchsorted(ends, number, "right"))
-        earlier = int(ends[place - 1]) if place else before
-        first = (number - earlier) * self._length
-        return Pieces(
-            np.array([start + place]), np.array([first]), np.array([first + self._length])
-        )
+    def _full(self, numbers: NDArray[np.int64]) -> Pieces:
+        """The sequences that long documents fill: those with these numbers among all such."""
+        block = np.searchsorted(self._fulls, numbers, "right")
+        blocks = np.unique(block)
+        starts = blocks * _FULLS_BLOCK
+        sizes = np.minimum(len(self._lengths) - starts, _FULLS_BLOCK)
+        documents = ranges(starts, sizes)
+        fulls = self._lengths[documents] // self._length
+        ends = np.cumsum(fulls)
+        # Sequences of the blocks between are not among these.
+        ends += np.repeat(self._fulls[blocks] - ends[np.cumsum(sizes) - 1], sizes)
+        at = np.searchsorted(ends, numbers, "right")
+        firsts = (numbers - (ends[at] - fulls[at])) * self._length
+        return Pieces(documents[at], firsts, firsts + self._length)
 
     def __reduce__(self) -> tuple[type[BestFitPacking], tuple[Lengths, int, FitTable]]:
         return type(self), (self._lengths, self._length, self.table)
@@ -245,6 +238,4 @@ def _mixed(
     starts = np.cumsum(sizes) - sizes
     order = bijection(np.arange(len(sizes), dtype=np.uint64), len(sizes), _MIXED)
     sizes, starts = sizes[order], starts[order]
-    ends = np.cumsum(sizes)
-    places = np.arange(len(members)) + np.repeat(starts - (ends - sizes), sizes)
-    return members[places], ends.astype(np.uint32)
+    return members[ranges(starts, sizes)], np.cumsum(sizes).astype(np.uint32)

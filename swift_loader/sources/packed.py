@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_loader.batch.offsets import Offsets
+from swift_loader.batch.offsets import Offsets, check_total
 from swift_loader.errors import ConfigError, refuse
 from swift_loader.plan.keys import key64
 from swift_loader.plan.packing import Lengths, Packing, Pieces, SplitPacking
@@ -21,6 +21,8 @@ __all__ = ["FIELDS", "Packed"]
 
 #: what a sequence may have, in this order
 FIELDS = ("tokens", "positions", "document_ids", "cu_seqlens")
+#: makes an array of a shape and a dtype, with anything in it
+Empty = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 _DOCUMENTS = 23  # purpose of a key
 _PADDING = -1
 
@@ -156,54 +158,90 @@ class Packed:
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, NDArray[Any]]]:
         """Several sequences, made together: each is a view of arrays of all."""
-        for index in indices:
-            if not 0 <= index < len(self):
-                raise IndexError(f"sequence {index} is not in [0, {len(self)})")
-        order = key64(_DOCUMENTS, self._seed, self._epoch) if self._shuffles else None
-        pieces, counts = self._packing.pieces_of(indices, order)
-        rows = _Rows.of(pieces, counts, self._length)
-        found: dict[str, NDArray[Any]] = {}
-        for name in self._fields:
-            if name == "tokens":
-                found[name] = self._tokens(rows)
-            elif name == "positions":
-                found[name] = rows.places()
-            elif name == "document_ids":
-                found[name] = np.repeat(rows.documents.astype(self._id_dtype), rows.sizes)
-        shaped = {name: flat.reshape(len(indices), -1) for name, flat in found.items()}
-        samples = [
-            {name: array[row] for name, array in shaped.items()} for row in range(len(indices))
+        rows = self._rows(indices)
+        arrays = self._arrays(rows, np.empty)
+        samples: list[dict[str, NDArray[Any]]] = [
+            {name: array[row] for name, array in arrays.items()} for row in range(len(indices))
         ]
         if "cu_seqlens" in self._fields:
             for sample, bounds in zip(samples, rows.bounds(), strict=True):
                 sample["cu_seqlens"] = bounds
         return samples
 
+    def batch(self, indices: Sequence[int], empty: Empty = np.empty) -> dict[str, NDArray[Any]]:
+        """The batch of these sequences, at once: what the default collate makes of them.
+
+        Arrays of shape ``(sequences, length)``, and ``"cu_seqlens"`` of all sequences laid end to
+        end. `empty` makes the arrays, such as in memory that another process will read.
+
+        Raises
+        ------
+        IndexError, ValueError
+            As ``packed[i]`` does.
+        OverflowError
+            The batch has more than 2^31 - 1 tokens.
+        """
+        rows = self._rows(indices)
+        batch = self._arrays(rows, empty)
+        if "cu_seqlens" in self._fields:
+            batch["cu_seqlens"] = rows.all_bounds(empty)
+        return batch
+
+    def _rows(self, indices: Sequence[int]) -> _Rows:
+        nb_sequences = len(self)
+        for index in indices:
+            if not 0 <= index < nb_sequences:
+                raise IndexError(f"sequence {index} is not in [0, {nb_sequences})")
+        order = key64(_DOCUMENTS, self._seed, self._epoch) if self._shuffles else None
+        pieces, counts = self._packing.pieces_of(indices, order)
+        return _Rows.of(pieces, counts, self._length)
+
+    def _arrays(self, rows: _Rows, empty: Empty) -> dict[str, NDArray[Any]]:
+        """All fields that have as many elements as the tokens: ``(sequences, length)`` each."""
+        shape = (len(rows.counts), self._length)
+        found: dict[str, NDArray[Any]] = {}
+        for name in self._fields:
+            if name == "tokens":
+                found[name] = empty(shape, self._dtype)
+                self._put_tokens(rows, found[name].reshape(-1))
+            elif name == "positions":
+                found[name] = empty(shape, np.dtype(np.int32))
+                rows.put_places(found[name].reshape(-1))
+            elif name == "document_ids":
+                found[name] = empty(shape, np.dtype(self._id_dtype))
+                ids = rows.documents.astype(self._id_dtype)
+                found[name].reshape(-1)[:] = np.repeat(ids, rows.sizes)
+        return found
+
     def __repr__(self) -> str:
         return f"<Packed: {len(self)} sequences of {self._length} tokens>"
 
-    def _tokens(self, rows: _Rows) -> NDArray[Any]:
+    def _put_tokens(self, rows: _Rows, out: NDArray[Any]) -> None:
         parts: list[Any] = []
-        said = self._lengths.array
-        for document, start, stop in zip(
-            rows.documents.tolist(), rows.starts.tolist(), rows.stops.tolist(), strict=True
-        ):
+        dataset, key, separator = self._dataset, self._key, self._separator
+        said = self._lengths.array[rows.documents].tolist()  # of padding too, where it isn't used
+        pieces = (rows.documents.tolist(), rows.starts.tolist(), rows.stops.tolist())
+        for document, start, stop, length in zip(*pieces, said, strict=True):
             if document == _PADDING:
                 parts.append(np.full(stop - start, self._pad, self._dtype))
                 continue
-            read = self._document(document)
+            read = dataset[document]
+            if key is not None:
+                read = read[key]
             count = len(read)
-            if count != said[document]:
+            if count != length:
                 raise ValueError(
-                    f"document {document} has {count} tokens, and `lengths` says "
-                    f"{said[document]}: give Packed the lengths of this data set"
+                    f"document {document} has {count} tokens, and `lengths` says {length}: give "
+                    "Packed the lengths of this data set"
                 )
+            if start == 0 and stop == count:
+                parts.append(read)
+                continue
             if start < count:
                 parts.append(read[start:stop])
             if stop > count:
-                parts.append(self._separator[max(start - count, 0) : stop - count])
-        tokens = np.empty(len(rows.counts) * self._length, self._dtype)
-        return np.concatenate(parts, out=tokens, casting="unsafe")
+                parts.append(separator[max(start - count, 0) : stop - count])
+        np.concatenate(parts, out=out, casting="unsafe")
 
     def _document(self, index: int) -> Any:
         found = self._dataset[index]
@@ -224,17 +262,13 @@ class _Rows:
     def of(cls, pieces: Pieces, counts: NDArray[np.int64], length: int) -> _Rows:
         """With a piece of padding, of document -1, where a sequence is not full."""
         ends = np.cumsum(counts)
-        sizes = pieces.stops - pieces.starts
-        missing = length - np.add.reduceat(sizes, ends - counts)
+        missing = length - np.add.reduceat(pieces.stops - pieces.starts, ends - counts)
         short = np.flatnonzero(missing)
-        at = ends[short]
-        return cls(
-            np.insert(pieces.documents, at, _PADDING) if len(short) else pieces.documents,
-            np.insert(pieces.starts, at, 0) if len(short) else pieces.starts,
-            np.insert(pieces.stops, at, missing[short]) if len(short) else pieces.stops,
-            counts + (missing > 0),
-            length,
+        padding = Pieces(
+            np.full(len(short), _PADDING), np.zeros(len(short), np.int64), missing[short]
         )
+        pieces = pieces.with_others(padding, ends[short] + np.arange(len(short)))
+        return cls(pieces.documents, pieces.starts, pieces.stops, counts + (missing > 0), length)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -244,11 +278,18 @@ class _Rows:
     def _ends(self) -> NDArray[np.int64]:
         return np.cumsum(self.sizes)
 
-    def places(self) -> NDArray[np.int32]:
+    def put_places(self, out: NDArray[np.int32]) -> None:
         """The place of each token in its piece."""
-        places = np.arange(len(self.counts) * self.length, dtype=np.int32)
-        places -= np.repeat((self._ends - self.sizes).astype(np.int32), self.sizes)
-        return places
+        out[:] = np.arange(len(out), dtype=np.int32)
+        out -= np.repeat((self._ends - self.sizes).astype(np.int32), self.sizes)
+
+    def all_bounds(self, empty: Empty) -> NDArray[np.int32]:
+        """Where the pieces of all sequences, laid end to end, begin and end."""
+        check_total(len(self.counts) * self.length)
+        bounds = empty((len(self.sizes) + 1,), np.dtype(np.int32))
+        bounds[0] = 0
+        bounds[1:] = self._ends
+        return bounds
 
     def bounds(self) -> list[Offsets]:
         """Where the pieces of each sequence begin and end."""

@@ -6,8 +6,8 @@ beforehand (an index out of range, a type that the default collate treats in ano
 worker makes the samples, as for any other data set.
 
 What is gathered: `ArrayDataset`, torch's `TensorDataset`, arrays and CPU tensors themselves,
-`Subset` of these, and Hugging Face's `Dataset` in the formats ``"numpy"`` and ``"torch"``, which
-gives all rows of a batch at once.
+`Subset` of these, Hugging Face's `Dataset` in the formats ``"numpy"`` and ``"torch"``, which gives
+all rows of a batch at once, and `Packed`, which reads the user's documents for it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from torch.utils.data import Subset, TensorDataset
 
 from swift_loader.batch.arena import Arena
 from swift_loader.containers.array_dataset import ArrayDataset, Windows
+from swift_loader.sources.packed import Packed
 
-__all__ = ["Gather", "gather_of"]
+__all__ = ["Gather", "gather_of", "reads_documents"]
 
 #: Makes the batch of these samples in the arena; None where its samples must be made.
 Gather = Callable[[Sequence[int], Arena], Any]
@@ -45,9 +47,18 @@ def gather_of(dataset: Any) -> Gather | None:
         return _of_arrays(dataset)
     if kind in (np.ndarray, np.memmap, torch.Tensor):
         return _of_columns({0: dataset}, is_named=False)
+    if kind is Packed:
+        return partial(_packed, dataset)
     if kind is _class_of_hugging_face():
         return _Rows(dataset)
     return None
+
+
+def reads_documents(dataset: Any) -> bool:
+    """Whether gathering from `dataset` runs code of the user's, which may draw."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return type(dataset) is Packed
 
 
 def _of_subset(subset: Subset[Any]) -> Gather | None:
@@ -107,6 +118,11 @@ def _of_columns(named: Any, is_named: bool) -> Gather | None:
         return list(fields) if len(fields) > 1 else fields[0]
 
     return gathered
+
+
+def _packed(dataset: Packed, indices: Sequence[int], arena: Arena) -> Any:
+    batch = dataset.batch(indices, partial(_empty, arena))
+    return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 
 # ---- columns
@@ -192,13 +208,16 @@ def _fields(
 
 
 def _taken(column: _Column, rows: NDArray[np.int64], arena: Arena) -> torch.Tensor:
-    shape, dtype = (len(rows), *column.shape), column.array.dtype
-    out = arena.empty_array(shape, dtype)
-    if out is None:
-        out = np.empty(shape, dtype)
+    out = _empty(arena, (len(rows), *column.shape), column.array.dtype)
     column.into(out, rows)
     tensor = torch.from_numpy(out)
     return tensor if tensor.dtype is column.dtype else tensor.view(column.dtype)
+
+
+def _empty(arena: Arena, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array in the batch's shared memory, or elsewhere where it doesn't fit."""
+    out = arena.empty_array(shape, dtype)
+    return np.empty(shape, dtype) if out is None else out
 
 
 # ---- Hugging Face

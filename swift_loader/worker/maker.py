@@ -27,7 +27,7 @@ from swift_loader.order.keys import decode_keys
 from swift_loader.plan import Plan
 from swift_loader.transport.messages import BadSample, ErrorReport, Made, Make, StageTimes
 from swift_loader.transport.written_slots import WrittenSlots
-from swift_loader.worker.columns import gather_of
+from swift_loader.worker.columns import gather_of, reads_documents
 from swift_loader.worker.faults import plain_key, report
 from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
 from swift_loader.worker.recipe import Recipe
@@ -85,6 +85,7 @@ class Maker:
         users = (recipe.transform, recipe.collate_fn, recipe.batch_encoder)
         is_plain = recipe.auto_collation and store is None and not any(users)
         self._gather = gather_of(dataset) if is_plain else None
+        self._gather_may_draw = reads_documents(dataset)
         self._nb_timed = 0  # batches to come whose samples are timed one by one
 
     def job(self, order: Make, plan: Plan, consumer: int) -> Job:
@@ -137,7 +138,9 @@ class Maker:
             except Exception as error:  # noqa: BLE001 - it goes to the training loop
                 raise MakeError(report(error, "unpickling the keys of a sampler")) from None
         if self._gather is not None and plain and collates_as_torch():
-            # No code of the user's runs, so nothing draws; seeding takes longer than gathering.
+            if self._gather_may_draw:
+                seed_generators(seed)
+            # Else no code of the user's runs, and seeding takes longer than gathering.
             gather = partial(self._gather, indices)
             fetch = partial(self._seed_and_fetch, seed, indices)
         else:

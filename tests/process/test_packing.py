@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from swift_loader import Packed, SwiftLoader
 from swift_loader.plan import Plan
@@ -142,3 +143,34 @@ def test_documents_change_places_in_each_epoch() -> None:
             data.set_epoch(epoch)
             for k, batch in enumerate(loader):
                 assert rows_of(batch) == plain_rows(data, plan.batch(epoch, 0, k).tolist())
+
+
+class Masked(Documents):
+    """Documents that draw."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index) + torch.randint(10, ()).item()
+
+
+class Sequences(Packed):
+    """No gathering of batches: a subclass may give other samples."""
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_documents_draw_the_same_in_gathered_batches(workers: int) -> None:
+    seen = []
+    for kind in (Packed, Sequences):
+        data = kind(Masked(), LENGTH, Documents().lengths, how="best-fit")
+        options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": SEED}
+        with SwiftLoader(data, worker_per_consumer=workers, **options) as loader:
+            seen.append([rows_of(batch) for batch in loader])
+    assert seen[0] == seen[1]
+
+
+def test_a_document_of_another_length_is_named_by_its_sequence() -> None:
+    lengths = Documents().lengths.copy()
+    lengths[3] += 1
+    data = Packed(Documents(), LENGTH, lengths, how="best-fit")
+    with SwiftLoader(data, batch_size=4, worker_per_consumer=1, validate=False) as loader:
+        with pytest.raises(ValueError, match="document 3 has"):
+            list(loader)

@@ -12,7 +12,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from swift_loader import ConfigError, Packed
+from swift_loader.batch.arena import Arena
 from swift_loader.batch.collate import collate
+from swift_loader.sources.packed import FIELDS
+from swift_loader.worker.columns import gather_of
 
 LENGTHS = [3, 0, 9, 2, 5, 21, 1]
 
@@ -83,6 +86,24 @@ def test_a_batch_joins_the_boundaries_of_its_sequences() -> None:
     flat = batch["positions"].view(-1)
     assert (flat[batch["cu_seqlens"][:-1].long()] == 0).all()
     assert (flat == 0).sum() == len(batch["cu_seqlens"]) - 1
+
+
+@pytest.mark.parametrize("how", ["split", "best-fit"])
+@pytest.mark.parametrize("fields", [FIELDS, ("cu_seqlens", "tokens"), ("document_ids",)])
+@pytest.mark.parametrize("nbytes", [0, 100, 1 << 16])
+def test_a_gathered_batch_is_that_of_its_sequences(how: Any, fields: Any, nbytes: int) -> None:
+    for make in (np.array, list, torch.tensor):
+        documents = Documents(make=make)
+        packed = Packed(documents, 8, separator=7, how=how, fields=fields)  # type: ignore[arg-type]
+        gather = gather_of(packed)
+        assert gather is not None
+        for keys in ([0], [2, 0, 2], list(range(len(packed)))[::-1]):
+            batch = gather(keys, Arena(memoryview(bytearray(nbytes))))
+            expected = collate(packed.__getitems__(keys))
+            assert list(batch) == list(expected)
+            for name, tensor in expected.items():
+                assert batch[name].dtype == tensor.dtype
+                assert torch.equal(batch[name], tensor)
 
 
 def test_a_loader_of_torch_reads_sequences_too() -> None:

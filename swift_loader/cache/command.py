@@ -42,6 +42,13 @@ def cache(arguments: Sequence[str]) -> int:
         if name != "ls":
             command.add_argument("name", nargs="?", help="as ls shows it; default: all")
     options = parser.parse_args(arguments)
+    try:
+        return _run(options)
+    except (ForeignFilesError, OSError) as error:
+        raise ConfigError(str(error)) from error
+
+
+def _run(options: argparse.Namespace) -> int:
     folders = list(_folders(options.disk, getattr(options, "name", None)))
     if options.command == "ls":
         for folder in folders:
@@ -81,10 +88,7 @@ def _folders(disk: Path, name: str | None) -> Iterator[Path]:
         if not found:
             raise ConfigError(f"there is no {name} in {disk}; `swift-loader cache ls {disk}` lists")
     for folder in found:
-        try:
-            private_folder(folder)
-        except ForeignFilesError as error:
-            raise ConfigError(str(error)) from error
+        private_folder(folder)
         yield folder
 
 
@@ -122,7 +126,12 @@ def _remove(folder: Path) -> None:
     if _in_use(folder):
         raise ConfigError(f"{folder.name} is in use by a run: end that first")
     # The index first: whatever stops this, nothing that is left tells of bytes that are gone.
-    for path in (folder / "index", *sorted(folder.glob("data-*")), folder / "about.json"):
+    own = (folder / "index", *sorted(folder.glob("data-*")), folder / "about.json")
+    others = {*folder.iterdir()} - {*own, folder / "lock"}
+    if others:
+        names = ", ".join(sorted(path.name for path in others))
+        raise ConfigError(f"{folder} holds what is not the cache's: {names}. Move it away first")
+    for path in own:
         path.unlink(missing_ok=True)
     (folder / "lock").unlink()
     folder.rmdir()

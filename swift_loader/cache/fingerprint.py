@@ -1,14 +1,16 @@
 """A fingerprint of a data set: the same for the same class and arguments, in any process.
 
 It goes through what it is given as pickle would, but its result doesn't depend on what a process
-draws by chance, such as the order of a set. Of a class and a function it takes the code, so a
-``__getitem__`` that was changed has another fingerprint. Files that a data set reads are not looked
-at: a `key` of the user's tells versions of these apart.
+draws by chance, such as the order of a set. Of a class and a function it takes the code, and of a
+class what its attributes hold, so a ``__getitem__`` that was changed has another fingerprint.
+Functions elsewhere that it calls, and files that it reads, are not looked at: a `key` of the user's
+tells versions of these apart.
 """
 
 from __future__ import annotations
 
 import sys
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -20,6 +22,7 @@ import torch
 __all__ = ["fingerprint"]
 
 _DEEPEST = 200
+_OF_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _PLAIN = (type(None), bool, int, float, complex, str)
 
 
@@ -112,13 +115,19 @@ class _Walk:
 
     def _class(self, kind: type) -> None:
         self._say("class", f"{kind.__module__}.{kind.__qualname__}")
+        if not kind.__flags__ & _OF_PYTHON:
+            return  # its version is Python's, or its library's
         for name, value in sorted(vars(kind).items()):
-            value = getattr(value, "__func__", value)  # static and class methods
-            if isinstance(value, property):
-                value = value.fget
+            value = _inside(value)
             if isinstance(value, FunctionType):
                 self._say("has", name)
                 self._function(value)
+            elif not (name.startswith("__") and name.endswith("__")):
+                self._say("has", name)
+                try:
+                    self.of(value)
+                except TypeError:  # a lock of the class's, say: no argument, so it is no hindrance
+                    self._say("something", type(value).__qualname__)
         for base in kind.__bases__:
             if base is not object:
                 self.of(base)
@@ -127,6 +136,7 @@ class _Walk:
         self._say("function", f"{function.__module__}.{function.__qualname__}")
         self._code(function.__code__)
         self.of(function.__defaults__)
+        self.of(function.__kwdefaults__)
         for cell in function.__closure__ or ():
             try:
                 self.of(cell.cell_contents)
@@ -156,3 +166,21 @@ class _Walk:
             if hasattr(part, "__next__"):
                 part = list(part)
             self.of(part)
+
+
+def _inside(value: Any) -> Any:
+    """The function inside of a method, a property, or what wraps one."""
+    if isinstance(value, property):
+        return value.fget
+    if isinstance(value, (staticmethod, classmethod)):
+        return value.__func__
+    if isinstance(value, cached_property):
+        return value.func
+    if isinstance(value, FunctionType):
+        return value  # what it may wrap is in its closure
+    return vars(value)["__wrapped__"] if _wraps(value) else value
+
+
+def _wraps(value: Any) -> bool:
+    """Whether it is a function with something around it, as `functools.lru_cache` makes it."""
+    return "__wrapped__" in getattr(value, "__dict__", ())

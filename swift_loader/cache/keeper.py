@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 
 from swift_loader.cache.client import Client, StoreGoneError
 from swift_loader.cache.naming import StoreName
@@ -26,13 +27,19 @@ class Keeper:
         self._last: CacheStats | None = None
 
     def hold(self, nb_samples: int | None, consumer: int) -> None:
-        """Connect to the store of a data set of this length. Where there is none, workers warn."""
+        """Connect to the store of a data set of this length. Where there is none, workers warn.
+
+        Files that were wanted and can't be used are said here, once.
+        """
         if self._name is None:
             return
         self._name, self._consumer = self._name.of_length(nb_samples), consumer
         self._last = CacheStats()
         with self._lock:
             self._connect()
+            note = self._client.note if self._client is not None else ""
+        if note:
+            warnings.warn(f"the cache's files: {note}", RuntimeWarning, stacklevel=2)
 
     def figures(self) -> CacheStats | None:
         """How it is going; what was known last where the store is gone."""

@@ -195,19 +195,22 @@ class Store:
     def _open_files(self, name: StoreName, disk: str) -> Index | None:
         try:
             index = Index(folder_of(disk, name.key, name.imprint), name.disk_size)
-            if index.may_write:
-                about = {
-                    "dataset": name.dataset_name,
-                    "samples": name.nb_samples,
-                    "key": name.key,
-                    "fingerprint": name.imprint,
-                }
-                write_about(index.folder, about)
         except (OSError, ForeignFilesError) as error:
             self._note = str(error)
             return None
         if not index.may_write:
             self._note = "another store writes here, so this one only reads"
+            return index
+        about = {
+            "dataset": name.dataset_name,
+            "samples": name.nb_samples,
+            "key": name.key,
+            "fingerprint": name.imprint,
+        }
+        try:
+            write_about(index.folder, about)
+        except (OSError, ForeignFilesError) as error:  # the disk is full: what is there is read
+            self._note = str(error)
         return index
 
     def _note_written(self, books: Books) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 
 from swift_loader.cache.fingerprint import fingerprint
 from swift_loader.cache.naming import StoreName, run_of
@@ -16,7 +17,8 @@ __all__ = ["store_name"]
 def store_name(config: Config) -> StoreName | None:
     """The name of the store, None without `cache`.
 
-    Raises `ConfigError` where files are wanted and nobody can tell the data set's arguments.
+    Where nobody can tell what the data set's arguments are, the store is this loader's alone: two
+    data sets of one class never mix. Raises `ConfigError` then where others are to find it.
     """
     cache, kind = config.cache, config.dataset_class
     if cache is None or kind is None:
@@ -26,10 +28,10 @@ def store_name(config: Config) -> StoreName | None:
     try:
         found = fingerprint(kind, kwargs)
     except (TypeError, RecursionError) as error:
-        if cache.disk is not None:
-            refuse("cache", cache, f"files need to know the data set again, and {error}: give a "
+        if cache.disk is not None or cache.key is not None or config.nb_consumer > 1:
+            refuse("cache", cache, f"others can't know the data set again, as {error}: give a "
                    "class and plain arguments")  # fmt: skip
-        found = f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', named)}"
+        found = f"one of {secrets.token_hex(16)}"
     run = run_of(os.environ, config.nb_consumer)
     if cache.key is not None or cache.disk is not None:
         run = f"key {cache.key}"

@@ -8,6 +8,7 @@ import random
 import secrets
 import signal
 import socket
+import threading
 import time
 import warnings
 from collections import Counter
@@ -83,6 +84,17 @@ class ByHand(Counted):
         kept = current().get(("file", i), lambda: super(ByHand, self).__getitem__(i))
         kept["row"] += 1000  # one's own
         return {"row": kept["row"], "draw": random.random()}
+
+
+class Locked(datasets.Numbers):
+    """Its arguments can't be told apart from those of another one."""
+
+    def __init__(self, n: int, offset: int = 0) -> None:
+        super().__init__(n)
+        self.offset, self.lock = offset, threading.Lock()
+
+    def __getitem__(self, i: int) -> Any:
+        return i + self.offset
 
 
 class Stream(torch.utils.data.IterableDataset[Any]):
@@ -281,6 +293,23 @@ def test_a_data_set_that_draws_is_refused(path: Path) -> None:
         SwiftLoader(Stream, {"n": 8}, cache="1MB")
 
 
+def test_data_sets_that_nobody_can_tell_apart_never_mix() -> None:
+    options = {**OPTIONS, "cache": "1MB", "shuffle": False}
+    with (
+        SwiftLoader(Locked(8), start_method="fork", **options) as one,
+        SwiftLoader(Locked(8, 100), start_method="fork", **options) as other,
+    ):
+        for _ in range(2):
+            assert [row for batch in one for row in batch.tolist()] == [*range(8)]
+            assert [row for batch in other for row in batch.tolist()] == [*range(100, 108)]
+        figures = one.stats().cache
+    assert figures is not None
+    assert figures.hits == 8
+    for more in ({"nb_consumer": 2}, {"cache": Cache("1MB", key="k")}):
+        with pytest.raises(ConfigError, match=r"cache.*can't know the data set again.*lock"):
+            SwiftLoader(Locked(8), start_method="fork", **{**options, **more}).start(0)
+
+
 def test_a_data_set_keeps_by_hand_what_it_likes(path: Path) -> None:
     options = {**OPTIONS, "worker_per_consumer": 2, "validate": True}
     cache = Cache("1MB", samples=False)
@@ -467,12 +496,14 @@ def test_files_that_are_open_to_others_are_not_read(
 ) -> None:
     disk = tmp_path / "disk"
     options = {**OPTIONS, "worker_per_consumer": 1, "cache": Cache(disk=disk)}
-    for mode in (None, 0o755):
-        if mode is not None:
-            [folder] = disk.iterdir()
-            folder.chmod(mode)
-        with SwiftLoader(Counted, {"path": str(path)}, **options) as loader:
-            assert epochs(loader) == want
+    with SwiftLoader(Counted, {"path": str(path)}, **options) as loader:
+        assert epochs(loader) == want
+    [folder] = disk.iterdir()
+    folder.chmod(0o755)
+    with SwiftLoader(Counted, {"path": str(path)}, **options) as loader:
+        with pytest.warns(RuntimeWarning, match=r"the cache's files.*open to other users"):
+            loader.start()
+        assert epochs(loader) == want
     assert min(made(path).values()) >= 1 + 3
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,7 +69,8 @@ class RegionTable:
     def __init__(self) -> None:
         self._by_address: dict[int, SharedRegion] = {}
         self._gone: deque[int] = deque()
-        self._numbers = itertools.count(1)  # reader threads map regions at the same time
+        self._lock = threading.Lock()  # reader threads map regions, the loop's thread looks them up
+        self._numbers = itertools.count(1)
         self.gone: list[int] = []  # numbers of regions that consumers are to be told to forget
 
     def next_number(self) -> int:
@@ -77,11 +79,11 @@ class RegionTable:
 
     def on_map(self, mapping: Mapping, fd: int) -> None:
         """`LeasedSlots` has mapped a region. It is ours until the mapping is gone."""
-        self._collect()
         seal(fd)  # who made it has mapped it by now, and consumers need not write to it
         address = np.frombuffer(mapping, np.uint8).ctypes.data
         message = Region(self.next_number(), len(mapping))
-        self._by_address[address] = SharedRegion(message.region, lambda: message, os.dup(fd))
+        region = SharedRegion(message.region, lambda: message, os.dup(fd))
+        self._collect(address, region)
         mapping.before_unmap = partial(self._gone.append, address)
 
     def find(self, base: NDArray[np.uint8]) -> SharedRegion | None:
@@ -97,13 +99,19 @@ class RegionTable:
         self._by_address.clear()
         self._gone.clear()
 
-    def _collect(self) -> None:
-        while True:
-            try:
-                address = self._gone.popleft()
-            except IndexError:  # all are collected, by this thread or another
-                return
-            region = self._by_address.pop(address, None)
+    def _collect(self, address: int = 0, new: SharedRegion | None = None) -> None:
+        """Forget the regions that are gone, and then learn of a `new` one where there is one.
+
+        Under the lock, as the new one may lie where another was, which another thread is just
+        about to forget.
+        """
+        gone = []
+        with self._lock:
+            while self._gone:  # others only append to it
+                gone.append(self._by_address.pop(self._gone.popleft(), None))
+            if new is not None:
+                self._by_address[address] = new
+        for region in gone:
             if region is not None:
                 region.close()
                 self.gone.append(region.number)

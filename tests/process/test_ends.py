@@ -22,7 +22,7 @@ from tests.process.scripts import (
 )
 
 ENDLESS = """
-loader = SwiftLoader(Dataset, {"n": 100000}, batch_size=4, worker_per_consumer=2, validate=False)
+loader = SwiftLoader(Dataset, {"n": 10**9}, batch_size=4, worker_per_consumer=2, validate=False)
 iterator = iter(loader)
 next(iterator)
 print("running", flush=True)
@@ -79,7 +79,7 @@ loaders = [SwiftLoader(Dataset, {"n": 1000, "delay_s": 30}, worker_per_consumer=
                        multithread=multithread) for multithread in (True, False)]
 for loader in loaders:
     loader.start(0, to_device=lambda batch, device: batch)
-busy = SwiftLoader(Dataset, {"n": 100000}, worker_per_consumer=2, validate=False)
+busy = SwiftLoader(Dataset, {"n": 10**9}, worker_per_consumer=2, validate=False)
 next(iter(busy))
 import psutil
 while len(psutil.Process().children(recursive=True)) < 7:  # the zygote and six workers
@@ -107,8 +107,8 @@ time.sleep(100)
 )
 def test_script_ends_promptly_and_leaves_nothing(ending: str, tmp_path: Path) -> None:
     script = """
-plain = SwiftLoader(Dataset, {"n": 100000}, batch_size=4, worker_per_consumer=2, validate=False)
-staged = SwiftLoader(Dataset, {"n": 100000}, batch_size=4, worker_per_consumer=2, validate=False)
+plain = SwiftLoader(Dataset, {"n": 10**9}, batch_size=4, worker_per_consumer=2, validate=False)
+staged = SwiftLoader(Dataset, {"n": 10**9}, batch_size=4, worker_per_consumer=2, validate=False)
 staged.start(0, to_device=lambda b, d: b)
 iterators = [iter(plain), iter(staged)]
 for iterator in iterators: next(iterator)

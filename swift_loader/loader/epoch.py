@@ -21,7 +21,7 @@ from swift_loader.telemetry.metrics import BatchTimes, Meter
 from swift_loader.telemetry.ranges import WAIT, profiled, ranged
 from swift_loader.telemetry.trace import TraceWriter
 
-__all__ = ["EpochIterator", "Standing"]
+__all__ = ["EpochIterator", "Standing", "gone_on"]
 
 
 _MANY_BEYOND = 64
@@ -65,6 +65,18 @@ class Standing:
     def alive(self) -> bool:
         """Whether this is what the loader is at."""
         return not self.ended and not self.overtaken
+
+
+def gone_on(before: Standing | None, taken: Taken) -> Taken:
+    """At the beginning of a part, where a stream stands as the epoch `before` has left it."""
+    if (
+        before is not None
+        and before.ended
+        and not before.overtaken
+        and before.taken.part.epoch + 1 == taken.part.epoch
+    ):
+        taken.shards.update(before.ends)
+    return taken
 
 
 class EpochIterator(Iterator[Any]):

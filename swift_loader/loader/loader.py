@@ -25,7 +25,7 @@ from swift_loader.loader.checks import (
 )
 from swift_loader.loader.construction import Construction
 from swift_loader.loader.engine import Engine
-from swift_loader.loader.epoch import EpochIterator, Standing
+from swift_loader.loader.epoch import EpochIterator, Standing, gone_on
 from swift_loader.loader.meshes import join_host_group
 from swift_loader.loader.mixtures import counting_sources
 from swift_loader.loader.options import Config, parameters_text
@@ -38,18 +38,8 @@ from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_seed
-from swift_loader.order.told import (
-    call_as_text,
-    notes_of,
-    resumed,
-    told,
-    with_call,
-)
-from swift_loader.ranks.agreement import (
-    agree_on_plan,
-    agree_on_seed,
-    is_collective,
-)
+from swift_loader.order.told import call_as_text, notes_of, resumed, told, with_call
+from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.ranks.mesh import check_slice, consumer_of
 from swift_loader.transport.slots import OnMap
@@ -245,7 +235,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
             self.start()
         assert engine.meter is not None
         order = self._the_order()
-        taken = self._goes_on(order.begin(self._epoch))
+        taken = gone_on(self._standing, order.begin(self._epoch))
         part = taken.part
         if self._standing is not None:
             self._standing.overtaken = True
@@ -367,7 +357,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         order, standing = self._the_order(), self._standing
         if standing is None or not standing.alive:
             # The beginning of what comes next.
-            return order.capture(self._goes_on(Taken(order.part(self._epoch))))
+            return order.capture(gone_on(standing, Taken(order.part(self._epoch))))
         over = self._engine.pipeline.shards_over(standing.taken.part.epoch)
         if over is not None:
             standing.taken.pass_over(over)
@@ -402,18 +392,6 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
             self._prefetch()
 
     # ---- inside
-
-    def _goes_on(self, taken: Taken) -> Taken:
-        """At the beginning of a part, where a stream stands as its last epoch has left it."""
-        before = self._standing
-        if (
-            before is not None
-            and before.ended
-            and not before.overtaken
-            and before.taken.part.epoch + 1 == taken.part.epoch
-        ):
-            taken.shards.update(before.ends)
-        return taken
 
     def _size_of_stream(self, part: EpochPart) -> int:
         """Batches that are left of a part, by the stream's length. `TypeError` if it has none."""

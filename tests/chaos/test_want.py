@@ -97,7 +97,12 @@ options = {options}
 
 @pytest.mark.parametrize(
     ("options", "staged"),
-    [("{}", "None"), ("{'batch_encoder': bytes, 'batch_decoder': bytes}", "None")],
+    [
+        ("{}", "None"),
+        pytest.param(
+            "{'batch_encoder': bytes, 'batch_decoder': bytes}", "None", marks=pytest.mark.soak
+        ),
+    ],
     ids=["plain", "decoder"],
 )
 def test_descriptors_that_do_not_suffice_are_told_at_construction(
@@ -112,7 +117,9 @@ def test_descriptors_that_do_not_suffice_are_told_at_construction(
             assert "worker_per_consumer" in what
 
 
-@pytest.mark.parametrize("staged", ["None", "lambda batch, device: batch"])
+@pytest.mark.parametrize(
+    "staged", ["lambda batch, device: batch", pytest.param("None", marks=pytest.mark.soak)]
+)
 def test_as_many_descriptors_as_the_error_says_suffice(staged: str, tmp_path: Path) -> None:
     script = DESCRIPTORS.format(options="{}", staged=staged)
     script += """

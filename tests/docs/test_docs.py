@@ -39,8 +39,8 @@ def _is_short(page: Path) -> bool:
 
 SHORT_PAGES = [page for page in PAGES if _is_short(page)]
 LONG_PAGES = [page for page in PAGES if not _is_short(page)]
-#: they start whole trainings on several ranks: a minute and more each
-SLOWEST_PAGES = ("tutorial.md", "guides/ranks.md")
+#: with commands or whole trainings of their own; all pages run in the long form
+PAGES_OF_EVERY_RUN = ("cache.md", "commands.md", "packing.md")
 NOT_IN_REFERENCE = {
     "SKIP",  # a value, told in words
     "refuse",  # for other modules
@@ -65,7 +65,7 @@ def test_lines_of_code_fit_a_page() -> None:
 
 
 def _as_long_form(page: Path) -> Any:
-    marks = [pytest.mark.soak] if name_of(page) in SLOWEST_PAGES else []
+    marks = [] if name_of(page) in PAGES_OF_EVERY_RUN else [pytest.mark.soak]
     return pytest.param(page, id=name_of(page), marks=marks)
 
 

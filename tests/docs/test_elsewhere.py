@@ -66,6 +66,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.soak
 def test_blocks_about_endpoints_run(folder: Path) -> None:
     serve, load = marked("guides/elsewhere.md", "endpoints")
     written_out, as_it_was = marked("from/rpcdataloader.md", "endpoints")

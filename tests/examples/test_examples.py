@@ -71,6 +71,7 @@ def test_jpeg_files_are_told_apart(tmp_path: Path) -> None:
     assert "what the loader did" in output
 
 
+@pytest.mark.soak
 def test_byte_model_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     checkpoint = tmp_path / "lm.pt"
     output = run_example(tmp_path, "byte_lm.py", "--short", "--checkpoint", str(checkpoint))

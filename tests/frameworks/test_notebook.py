@@ -55,6 +55,7 @@ def run(book: Path, folder: Path) -> str:
     )
 
 
+@pytest.mark.soak
 def test_example_runs(tmp_path: Path) -> None:
     printed = run(ROOT / "examples" / "notebook.ipynb", tmp_path)
     assert "epoch 2: loss" in printed

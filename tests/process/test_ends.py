@@ -98,10 +98,12 @@ time.sleep(100)
     "ending",
     [
         pytest.param("raise ValueError('in the loop')", id="exception"),
-        pytest.param("sys.exit(0)", id="exit"),
+        pytest.param("sys.exit(0)", id="exit", marks=pytest.mark.soak),
         pytest.param("del plain, staged, iterators, iterator", id="del"),
         pytest.param("pass", id="end of script with the iterators alive"),
-        pytest.param("plain.close(); staged.close(); staged.close()", id="close"),
+        pytest.param(
+            "plain.close(); staged.close(); staged.close()", id="close", marks=pytest.mark.soak
+        ),
         pytest.param("sys.modules.clear()", id="modules torn down"),
     ],
 )
@@ -291,7 +293,15 @@ with SwiftLoader(Dataset, {"n": 12}, batch_size=4, worker_per_consumer=2, collat
 )
 
 
-@pytest.mark.parametrize("how", ["script", "-c", "stdin", "ipython"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "script",
+        "stdin",
+        pytest.param("-c", marks=pytest.mark.soak),
+        pytest.param("ipython", marks=pytest.mark.soak),
+    ],
+)
 def test_classes_of_main_travel_however_the_code_is_run(how: str, tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(WITHOUT_GUARD)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 WEIGHTS = {"web": 0.6, "code": 0.3, "books": 0.1}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0])
 def test_stopped_anywhere_it_goes_on_with_other_numbers_and_weights(seed: int) -> None:
     a_few_resumes(SwiftLoader, (1, 3), seed)
 

@@ -114,7 +114,7 @@ def run_round(how: Any, where: str, consumers: int, seed: int, request: Any) -> 
 @pytest.mark.usefixtures("shared_zygote")
 @pytest.mark.parametrize(
     ("how", "where", "consumers"),
-    [("split", "local", 1), ("best-fit", "local", 3), ("best-fit", "endpoint", 1)],
+    [("split", "local", 1), ("best-fit", "endpoint", 3)],
 )
 def test_sequences_are_those_of_the_plan_over_resumes(
     how: str, where: str, consumers: int, request: pytest.FixtureRequest

@@ -60,8 +60,15 @@ def undisturbed() -> list[tuple[Any, ...]]:
         return take(endless(loader), 3 * STEPS)
 
 
-@pytest.mark.parametrize("staged", [False, True])
-@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize(
+    ("staged", "in_order"),
+    [
+        (True, True),
+        (False, False),
+        pytest.param(False, True, marks=pytest.mark.soak),
+        pytest.param(True, False, marks=pytest.mark.soak),
+    ],
+)
 def test_rest_of_the_sequence_is_that_of_the_undisturbed_run(
     undisturbed: list[Any], staged: bool, in_order: bool
 ) -> None:

@@ -142,8 +142,8 @@ def run(
     ("method", "guard", "package"),
     [
         ("auto", GUARD, False),
-        ("main", GUARD, True),
-        ("fork", GUARD, False),
+        pytest.param("main", GUARD, True, marks=pytest.mark.soak),
+        pytest.param("fork", GUARD, False, marks=pytest.mark.soak),
         ("fork", "if True:", True),
     ],
 )

@@ -95,7 +95,9 @@ def items(loader: SwiftLoader) -> list[int]:
 
 
 @pytest.mark.parametrize("dataset", [Naive, SelfSharding, generator, pipe])
-@pytest.mark.parametrize(("n", "workers"), [(10, 4), (101, 3), (3, 4), (0, 2)])
+@pytest.mark.parametrize(
+    ("n", "workers"), [pytest.param(10, 4, marks=pytest.mark.soak), (101, 3), (3, 4), (0, 2)]
+)
 def test_each_item_comes_once_over_consumers_and_workers(
     dataset: Any, n: int, workers: int
 ) -> None:
@@ -165,7 +167,10 @@ def test_killed_workers_cost_no_item() -> None:
 
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("dataset", [Draws, WithState])
-@pytest.mark.parametrize("taken", [0, 1, 7, 20, 23])  # 23: one of two shards has ended
+@pytest.mark.parametrize(
+    "taken",
+    [0, 20, 23, pytest.param(1, marks=pytest.mark.soak), pytest.param(7, marks=pytest.mark.soak)],
+)  # 23: one of two shards has ended
 def test_resumed_stream_goes_on_with_exactly_the_rest(
     dataset: Any, taken: int, in_order: bool
 ) -> None:

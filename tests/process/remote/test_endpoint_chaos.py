@@ -73,7 +73,7 @@ def two(key_file: Path) -> Iterator[tuple[RunningEndpoint, RunningEndpoint]]:
         yield first, second
 
 
-@pytest.mark.parametrize("how", ["kill", "end", "pause"])
+@pytest.mark.parametrize("how", ["kill", "pause", pytest.param("end", marks=pytest.mark.soak)])
 def test_endpoint_that_goes_away_costs_no_batch_and_doubles_none(
     how: str, two: tuple[RunningEndpoint, RunningEndpoint]
 ) -> None:
@@ -115,7 +115,7 @@ def test_endpoint_that_is_restarted_is_found_again(key_file: Path) -> None:
             assert seen == wanted(loader)
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_either_of_two_connections_that_is_cut_costs_no_batch(which: int, key_file: Path) -> None:
     with (
         RunningEndpoint(1, key_file) as endpoint,
@@ -218,7 +218,9 @@ def test_timeout_shows_where_the_far_worker_hangs(
         assert "sample 9" in str(caught.value)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)]
+)
 def test_endpoint_ends_cleanly_when_told(number: int, key_file: Path) -> None:
     with RunningEndpoint(2, key_file) as endpoint, loader_of(endpoint, n=4000) as loader:
         next(iter(loader))

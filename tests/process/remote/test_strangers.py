@@ -114,7 +114,9 @@ def test_peer_with_another_key_is_counted_and_logged(key_file: Path, tmp_path: P
     assert any("did not prove to hold the key: from 127.0.0.1" in line for line in endpoint.log)
 
 
-@pytest.mark.parametrize("how", ["another key", "no key", "hangs up"])
+@pytest.mark.parametrize(
+    "how", ["another key", "hangs up", pytest.param("no key", marks=pytest.mark.soak)]
+)
 def test_endpoint_that_comes_back_as_another_is_given_up_and_local_workers_go_on(
     how: str, key_file: Path, tmp_path: Path
 ) -> None:
@@ -142,8 +144,15 @@ def test_endpoint_that_comes_back_as_another_is_given_up_and_local_workers_go_on
             epoch += 1
 
 
-@pytest.mark.parametrize("toward", ["endpoint", "training"])
-@pytest.mark.parametrize("with_key", [False, True], ids=["plain", "key"])
+@pytest.mark.parametrize(
+    ("with_key", "toward"),
+    [
+        (False, "endpoint"),
+        (True, "training"),
+        pytest.param(False, "training", marks=pytest.mark.soak),
+        pytest.param(True, "endpoint", marks=pytest.mark.soak),
+    ],
+)
 def test_flipped_bits_are_noticed_and_asked_again(
     with_key: bool, toward: str, key_file: Path
 ) -> None:

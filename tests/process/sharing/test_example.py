@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[3]
 LIMIT_S = 110
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(LIMIT_S + 10)
 def test_two_trainings_learn_from_one_producer(port: str) -> None:
     def start(name: str, *arguments: str) -> subprocess.Popen[str]:

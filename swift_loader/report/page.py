@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from swift_loader.report.facts import comparison
 from swift_loader.report.groups import compared, trainings
 from swift_loader.report.plots import time_line
 from swift_loader.report.runs import Run, waiting
 from swift_loader.report.style import CSS
-from swift_loader.report.terminal import clock, comparison, describe_event
+from swift_loader.report.terminal import clock, describe_event
 from swift_loader.telemetry.printable import printable
 from swift_loader.telemetry.stats import (
     STAGES,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
+from swift_loader.report.facts import FACTS, comparison
 from swift_loader.report.groups import compared, trainings
-from swift_loader.report.runs import Event, Interval, Run, merge, waiting, workers_cpu
+from swift_loader.report.runs import Event, Run, merge, waiting, workers_cpu
 from swift_loader.telemetry.printable import printable
-from swift_loader.telemetry.stats import STAGES, format_bytes, format_seconds, shares
+from swift_loader.telemetry.stats import STAGES, format_seconds, shares
 from swift_loader.telemetry.verdict import ADVICE
 
-__all__ = ["ADVICE", "clock", "comparison", "describe_event", "terminal_text"]
+__all__ = ["ADVICE", "clock", "describe_event", "terminal_text"]
 
 _LINE = 60  # columns of a time line
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -30,53 +31,6 @@ def terminal_text(runs: Sequence[Run], passed_over: int = 0) -> str:
     if passed_over:
         parts.append(f"{passed_over} lines were cut short or are no lines of a benchmark file.")
     return "\n\n".join(parts) + "\n"
-
-
-def comparison(runs: Sequence[Run]) -> list[list[str]]:
-    """A table, head first: what tells runs apart, a column a run."""
-    rows = [["", *(printable(run.label) for run in runs)]]
-    for name, value in _FACTS:
-        rows.append([name, *(value(run) for run in runs)])
-    return rows
-
-
-def _rate(run: Run, amount: float) -> float:
-    elapsed_s = run.totals.elapsed_s
-    return amount / elapsed_s if elapsed_s > 0 else 0.0
-
-
-def _event_count(run: Run, *kinds: str) -> str:
-    counts = run.event_counts
-    return f"{sum(counts[kind] for kind in kinds):,}"
-
-
-def _mean_depth(run: Run) -> str:
-    totals = run.totals
-    return f"{totals.queue_depth / totals.batches:.1f}" if totals.batches else "-"
-
-
-def _mean_cpu(intervals: Sequence[Interval]) -> str:
-    duration_s = sum(interval.duration_s for interval in intervals)
-    cpu_s = sum((i.consumer_cpu + workers_cpu(i)) * i.duration_s for i in intervals)
-    return f"{cpu_s / duration_s:.2f}" if duration_s > 0 else "-"
-
-
-_FACTS = (
-    ("waited for data", lambda run: f"{run.totals.wait_share:.1%}"),
-    ("bottleneck", lambda run: run.verdict.bottleneck),
-    ("samples/s", lambda run: f"{_rate(run, run.totals.samples):,.0f}"),
-    ("batches/s", lambda run: f"{_rate(run, run.totals.batches):,.1f}"),
-    ("bytes/s", lambda run: f"{format_bytes(_rate(run, run.totals.nbytes))}/s"),
-    ("batches", lambda run: f"{run.totals.batches:,}"),
-    ("samples", lambda run: f"{run.totals.samples:,}"),
-    ("time in epochs", lambda run: format_seconds(run.totals.elapsed_s)),
-    ("wait for first batch", lambda run: format_seconds(run.totals.startup_s)),
-    ("mean queue depth", _mean_depth),
-    ("mean CPUs used", lambda run: _mean_cpu(run.intervals)),
-    ("peak memory", lambda run: format_bytes(run.peak_rss_bytes)),
-    ("restarts", lambda run: _event_count(run, "restart")),
-    ("skipped, replaced", lambda run: _event_count(run, "skipped", "replaced")),
-)
 
 
 def describe_event(event: Event) -> str:
@@ -119,7 +73,7 @@ def _run_lines(run: Run) -> list[str]:
             f"{clock(stretch.t_s)} ({stretch.bottleneck})."
         )
     lines.append("")
-    lines += [f"   {name:<22}{value(run)}" for name, value in _FACTS[2:]]
+    lines += [f"   {fact.name:<22}{fact.text(run)}" for fact in FACTS[2:]]
     lines.append("")
     share = shares(totals)
     for stage, (_, text) in STAGES.items():

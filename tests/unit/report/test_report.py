@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_loader.report.command import report_main
+from swift_loader.report.facts import comparison
 from swift_loader.report.runs import Interval, WorkerUse, merge, read_runs, waiting
-from swift_loader.report.terminal import clock, comparison, terminal_text
+from swift_loader.report.terminal import clock, terminal_text
 from swift_loader.telemetry.log import LogConfig, open_log
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.monitor import open_benchmark
@@ -170,6 +172,19 @@ def test_runs_stand_beside_each_other(tmp_path, write_run):
     assert rows["batches"] == ["20", "40", "60"]
     assert rows["restarts"] == ["1", "1", "1"]
     assert all(len(row) == 3 for row in rows.values())
+
+
+def test_the_second_of_two_runs_is_told_by_its_change(tmp_path, write_run):
+    paths = [write_run(tmp_path / "a.jsonl", batches=10, wait_s=0.004),
+             write_run(tmp_path / "b.jsonl", batches=30, wait_s=0.0)]  # fmt: skip
+    head, *rows = comparison(read_runs(paths)[0])
+    changes = {row[0]: row[-1] for row in rows}
+    assert head[-1] == "change"
+    assert changes["batches"] == "+40"
+    assert changes["restarts"] == "the same"
+    assert re.fullmatch(r"-\d+\.\d points", changes["waited for data"])
+    assert re.fullmatch(r"\+\d+\.\d%", changes["samples/s"])
+    assert changes["bottleneck"] == ""
 
 
 def test_the_command_prints_the_report_and_writes_the_page(tmp_path, write_run, capsys):

@@ -2,8 +2,10 @@
 
 An exception often holds more than can travel, or more than anybody wants to wait for: a response,
 a lock, the document that could not be parsed. So each value is pickled alone, into a bounded
-buffer: what can't be pickled, or is too large, is left out by itself, long text is shortened. No
-constructor runs where the exception is put together, so none can refuse what it is given.
+buffer: what can't be pickled, or is too large, is left out by itself, long text is shortened. An
+attribute that is left out is None: without it, a class that asks it for all that it has not itself
+(`__getattr__`) fails where Python shows the exception. No constructor runs where the exception is
+put together, so none can refuse what it is given.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ _MOST_ERRORS = 32  # causes and members of groups
 _TEXT = 10_000
 _TRACEBACK_TEXT = 100_000
 _READ_ONLY = {"message", "exceptions"}  # of a group, which its arguments are
-_LEFT_OUT: Any = object()
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # none before Python 3.11
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
@@ -92,7 +93,9 @@ def take_apart(error: BaseException) -> bytes | None:
         state = {}
         for name, value in _state_of(each).items():
             data = room.pickled(value)
-            if data is not None:
+            if data is None:
+                data = room.pickled(None)
+            if data is not None:  # or there is no room at all
                 state[name] = data
         cause = place.get(id(each.__cause__), -1)
         context = place.get(id(each.__context__), -1)
@@ -137,9 +140,9 @@ def _made(node: _Node, errors: list[BaseException | None]) -> BaseException:
     error.args = tuple(args)
     members = _members_of(kind)
     for name, data in node.state.items():
-        value = _value(data, _LEFT_OUT)
-        if value is _LEFT_OUT or name in _READ_ONLY:
+        if name in _READ_ONLY:
             continue
+        value = _value(data, None)
         if name in members:
             object.__setattr__(error, name, value)
         else:

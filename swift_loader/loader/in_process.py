@@ -167,7 +167,9 @@ class _Parcel:
 
 def _original(error: MakeError) -> BaseException:
     """What the user's code raised, with its traceback."""
-    cause: BaseException = error.__context__ or error
+    cause: BaseException = error
+    while isinstance(cause, MakeError) and cause.__context__ is not None:  # a stream's says where
+        cause = cause.__context__
     if isinstance(cause, BadSampleError):
         cause = cause.__cause__ or cause
     cause.__context__ = None

@@ -22,7 +22,7 @@ from swift_loader.transport.table import pack
 from swift_loader.worker.forwarding import is_stream
 from swift_loader.worker.script import ImportScript, StartMethod, how_to_import, state
 from swift_loader.worker.signals import QUIET_SIGNALS
-from swift_loader.worker.surroundings import importable_path
+from swift_loader.worker.surroundings import importable_path, working_directory
 
 __all__ = ["Process", "boot"]
 
@@ -89,6 +89,7 @@ def _fresh(control_fd: int) -> subprocess.Popen[bytes]:
         stdout=None if is_stream(1) else subprocess.DEVNULL,
         stderr=None if is_stream(2) else subprocess.DEVNULL,
         env=environ,
+        cwd=None if working_directory() else "/",  # where there is none, MKL ends the process
     )
 
 

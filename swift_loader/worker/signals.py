@@ -1,10 +1,10 @@
 """Which signals end a worker: those that say so, and none that is meant for the training process.
 
 A terminal or a batch system signals the whole group: Ctrl-C, Slurm's notice before it preempts,
-a timer. The training process decides what that means; it may be writing a checkpoint, and wants
-batches. So workers and the process they are forked from do nothing, by a handler and not by
-`SIG_IGN`, which programs that a data set starts would inherit. A data set may set handlers of its
-own.
+Grid Engine's before the time is up (SIGXCPU), a timer. The training process decides what that
+means; it may be writing a checkpoint, and wants batches. So workers and the process they are forked
+from do nothing, by a handler and not by `SIG_IGN`, which programs that a data set starts would
+inherit. A data set may set handlers of its own.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ STACK_SIGNAL = signal.SIGRTMIN + 9 if sys.platform == "linux" else signal.SIGUSR
 
 _ROOM_BYTES = 1 << 20
 _room: mmap.mmap | None = None
-_NAMED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF")
+_NAMED = (
+    "SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM",
+    "SIGPROF", "SIGXCPU", "SIGIO", "SIGPWR",
+)  # fmt: skip
 _REAL_TIME = range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if sys.platform == "linux" else ()
-QUIET_SIGNALS = frozenset({int(signal.Signals[name]) for name in _NAMED} | {*_REAL_TIME}) - {
-    int(STACK_SIGNAL)
-}
+_THERE = {int(number) for number in signal.Signals if number.name in _NAMED}  # of this system
+QUIET_SIGNALS = frozenset(_THERE | {*_REAL_TIME}) - {int(STACK_SIGNAL)}
 
 
 def do_nothing(number: int, frame: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from swift_loader.worker.settings import apply_settings, read_settings
 
-__all__ = ["Surroundings", "importable_path"]
+__all__ = ["Surroundings", "importable_path", "working_directory"]
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,18 @@ class Surroundings:
     def here(cls) -> Surroundings:
         """Those of this process, now."""
         return cls(
-            dict(os.environ), _cwd(), search_path(), list(map(str, sys.argv)), read_settings()
+            dict(os.environ),
+            working_directory(),
+            search_path(),
+            list(map(str, sys.argv)),
+            read_settings(),
         )
 
     def enter(self) -> None:
         """Make them those of this process."""
         os.environ.clear()
         os.environ.update(self.environ)
-        if self.cwd is not None and self.cwd != _cwd():
+        if self.cwd is not None and self.cwd != working_directory():
             os.chdir(self.cwd)
         sys.path[:] = self.sys_path
         sys.argv[:] = self.argv
@@ -46,7 +50,7 @@ class Surroundings:
 
 def search_path() -> list[Any]:
     """`sys.path` for another process: the empty entry means this working directory."""
-    cwd = _cwd()
+    cwd = working_directory()
     own = [cwd if path in ("", b"") else path for path in sys.path]
     return [path for path in own if isinstance(path, (str, bytes, os.PathLike))]
 
@@ -56,8 +60,9 @@ def importable_path() -> list[str]:
     return [os.fsdecode(path) for path in search_path() if isinstance(path, (str, bytes))]
 
 
-def _cwd() -> str | None:
+def working_directory() -> str | None:
+    """Of this process; None where it was removed."""
     try:
         return os.getcwd()
-    except FileNotFoundError:  # it was removed
+    except FileNotFoundError:
         return None

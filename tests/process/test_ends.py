@@ -355,7 +355,8 @@ class Signalled(Dataset):
 
 loader = SwiftLoader(Signalled, {"n": 400}, worker_per_consumer=3, validate=False)
 named = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF,
-         signal.SIGHUP, signal.SIGTERM, signal.SIGRTMIN, signal.SIGRTMIN + 1, signal.SIGRTMAX]
+         signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGXCPU, signal.SIGIO,
+         signal.SIGPWR, signal.SIGRTMIN, signal.SIGRTMIN + 1, signal.SIGRTMAX]
 for number in named:
     signal.signal(number, lambda *a: None)
 workers = set()
@@ -451,7 +452,10 @@ for loader in (first, second):
     for paths, threads in loader:
         assert paths[0][0] == "/of/a/path" and paths[1][0] == "b'/of/bytes'", paths
         assert int(threads) == 2
-print("done")
+for loader in (first, second):
+    loader.close()
+_, first = next(iter(SwiftLoader(Dataset, {"n": 2})))  # of another process to fork from
+print("done", int(first))
 """
     )
     result = subprocess.run(
@@ -462,7 +466,7 @@ print("done")
         text=True,
         timeout=60,
     )
-    assert result.stdout == "done\n"
+    assert result.stdout == "done 0\n"
 
 
 @pytest.mark.parametrize("method", ["main", "fork"])

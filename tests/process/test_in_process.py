@@ -121,3 +121,19 @@ def test_streams_samplers_devices_and_from_dataloader() -> None:
     with SwiftLoader(rows, batch_size=4, num_workers=0) as loader:
         loader.start(device="meta")
         assert [batch[0].device.type for batch in loader] == ["meta"] * 3
+
+
+class FailsAt(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        yield from range(5)
+        raise LookupError("at 5")
+
+
+def test_an_error_of_a_stream_is_its_own() -> None:
+    with SwiftLoader(FailsAt, batch_size=2, num_workers=0, validate=False) as loader:
+        batches = iter(loader)
+        assert [next(batches).tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+        with pytest.raises(LookupError, match="at 5") as caught:
+            next(batches)
+        assert caught.traceback[-1].name == "__iter__"
+        assert next(batches, None) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import zmq
@@ -16,6 +18,7 @@ __all__ = ["bind", "check_bind"]
 _BEAT_S = 1.0
 _LIFE_S = 10.0  # without a sign of life, a connection is taken for dead
 _SHAKE_S = 10.0  # for a peer to prove that it holds the key
+_KNOWS_USERS = sys.platform == "linux"  # of the peers of a Unix socket
 _UNREAD_FRAMES = 4096  # of one training process that does not read; then its session ends
 
 
@@ -36,6 +39,8 @@ def check_bind(bind: str, keys: Keys | None, insecure: bool) -> str:
                 "you trust everybody, --insecure binds all the same"
             )
         return "no key: whoever can reach this address can run any code here as you"
+    if scheme == "ipc" and _KNOWS_USERS:
+        return ""  # nobody is let in who could not run code here anyway
     return (
         "no key: every user and every process of this machine can run any code here as you; "
         "--key FILE keeps them out"
@@ -57,6 +62,9 @@ def bind(router: zmq.Socket[Any], address: str, keys: Keys | None) -> str:
     router.setsockopt(zmq.IPV6, int("[" in address))
     if keys is not None:
         keys.secure_server(router, DOMAIN)
+    if address.startswith("ipc://") and _KNOWS_USERS:
+        for user in {0, os.geteuid()}:  # of others nothing is read, whatever the folder permits
+            router.setsockopt(zmq.IPC_FILTER_UID, user)
     try:
         router.bind(address)
     except zmq.ZMQError as error:

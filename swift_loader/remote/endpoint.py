@@ -142,7 +142,7 @@ class Endpoint:
             self._poller.register(strangers.socket, zmq.POLLIN)
             if gate is not None:
                 self._poller.register(gate.socket, zmq.POLLIN)
-            self._descriptors.hold_back()
+            self._descriptors.hold_back(self._address)
             self._figures.open(options.metrics, self._address, self._logger)
             self._ready(self._address)
             self._logger.info("serves at {} with {} workers", self._address, options.workers)

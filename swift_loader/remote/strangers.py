@@ -4,12 +4,18 @@ ZeroMQ accepts whoever comes, on threads of its own, and ends a handshake that t
 seconds. So that strangers can't take all descriptors and memory, no more than 64 of them are held,
 or fewer where descriptors are few: of more, the oldest is cut. A training process that comes among
 many strangers shakes hands within milliseconds, and is none any more with its first message.
+
+A descriptor may be another connection's by the time that it is cut, so the inode of the socket is
+compared first: it is the only name that a peer on a Unix socket has.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 import socket
-from typing import Any
+import struct
+from typing import Any, NamedTuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -18,6 +24,15 @@ __all__ = ["Strangers"]
 
 _MOST = 64
 _SHARE = 8  # of the descriptors that there are, one in so many
+_UNSEEN = 16  # and a thousand of ZeroMQ's: then it waits until `look` has been called
+
+
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
+
+
+class _Stranger(NamedTuple):
+    inode: int
+    whence: str
 
 
 class Strangers:
@@ -25,9 +40,13 @@ class Strangers:
 
     def __init__(self, router: zmq.Socket[Any], nb_descriptors: int) -> None:
         self._most = max(4, min(_MOST, nb_descriptors // _SHARE))
-        self._address_of: dict[int, tuple[Any, ...]] = {}  # by descriptor, the oldest first
+        self._held: dict[int, _Stranger] = {}  # by descriptor, the oldest first
         self._left: list[str] = []
-        self.socket = router.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        address = f"inproc://strangers-{secrets.token_hex(8)}"
+        router.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        self.socket = router.context.socket(zmq.PAIR)
+        self.socket.rcvhwm = _UNSEEN
+        self.socket.connect(address)
 
     def look(self) -> None:
         """Take notice of who came and went, and cut those that are too many."""
@@ -38,20 +57,20 @@ class Strangers:
                 break
             fd = int(about["value"])
             if about["event"] == zmq.EVENT_ACCEPTED:
-                if address := _address(fd):
-                    self._address_of[fd] = address
-            elif gone := self._address_of.pop(fd, None):
-                self._left.append(str(gone[0]))
-        while len(self._address_of) > self._most:
-            fd = next(iter(self._address_of))
-            address = self._address_of.pop(fd)
-            self._left.append(str(address[0]))
-            _cut(fd, address)
+                if stranger := _who(fd):
+                    self._held[fd] = stranger
+            elif gone := self._held.pop(fd, None):
+                self._left.append(gone.whence)
+        while len(self._held) > self._most:
+            fd = next(iter(self._held))
+            stranger = self._held.pop(fd)
+            self._left.append(stranger.whence)
+            _cut(fd, stranger)
 
     def knows(self, message: zmq.Frame) -> None:
         """Whoever sent `message` has been let in: it is no stranger."""
         self.look()
-        self._address_of.pop(message.get(zmq.SRCFD), None)
+        self._held.pop(message.get(zmq.SRCFD), None)
 
     def left(self) -> list[str]:
         """The addresses of those who went, or were cut, as strangers; since the last call."""
@@ -62,23 +81,37 @@ class Strangers:
         self.socket.close(linger=0)
 
 
-def _address(fd: int) -> tuple[Any, ...] | None:
-    """Of the peer, if it comes by the network."""
+def _who(fd: int) -> _Stranger | None:
+    """Who is at the other end, if `fd` is a connection that the endpoint has accepted."""
     try:
         end = socket.socket(fileno=fd)
     except OSError:  # it went already
         return None
     try:
-        return end.getpeername() if end.family != socket.AF_UNIX else None
+        if end.family != socket.AF_UNIX:
+            whence = str(end.getpeername()[0])
+        elif not end.getsockname():  # of a pair: it leads to a worker
+            return None
+        else:
+            whence = _of_this_machine(end)
+        return _Stranger(os.fstat(fd).st_ino, whence)
     except OSError:
         return None
     finally:
         end.detach()
 
 
-def _cut(fd: int, address: tuple[Any, ...]) -> None:
+def _of_this_machine(end: socket.socket) -> str:
+    if not hasattr(socket, "SO_PEERCRED"):
+        return "this machine"
+    data = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(data)
+    return f"process {process} of user {user}"
+
+
+def _cut(fd: int, stranger: _Stranger) -> None:
     """Hang up, unless the descriptor is another connection's by now. ZeroMQ closes it."""
-    if _address(fd) == address:
+    if _who(fd) == stranger:
         end = socket.socket(fileno=fd)
         try:
             end.shutdown(socket.SHUT_RDWR)

@@ -17,9 +17,10 @@ ENDS_WITHIN_S = 15.0
 
 
 class RunningEndpoint:
-    """``swift-loader serve`` on a free port of this machine, or on `port`.
+    """``swift-loader serve`` on a free port of this machine, or on `port`, or at `bind`.
 
-    `nb_descriptors` is its limit, as ``ulimit -n`` sets it.
+    `nb_descriptors` is its limit, as ``ulimit -n`` sets it; `limits` are more words for the shell
+    that starts it.
     """
 
     def __init__(
@@ -29,14 +30,19 @@ class RunningEndpoint:
         port: int = 0,
         nb_descriptors: int | None = None,
         metrics: str | None = None,
+        bind: str = "",
+        limits: str = "",
     ) -> None:
         self.key = key
-        arguments = ["--workers", str(workers), "--bind", f"tcp://127.0.0.1:{port}"]
+        bind = bind or f"tcp://127.0.0.1:{port}"
+        arguments = ["--workers", str(workers), "--bind", bind]
         if metrics is not None:
             arguments += ["--metrics", metrics]
         limit = []
         if nb_descriptors is not None:
-            limit = ["sh", "-c", f'ulimit -n {nb_descriptors}; exec "$@"', "sh"]
+            limits += f"ulimit -n {nb_descriptors};"
+        if limits:
+            limit = ["sh", "-c", f'{limits} exec "$@"', "sh"]
         if key is not None:
             arguments += ["--key", str(key)]
         self.process = subprocess.Popen(
@@ -51,8 +57,9 @@ class RunningEndpoint:
         self.log: list[str] = []
         self._reader = threading.Thread(target=self._read_log)
         self._reader.start()
-        self.address = "tcp://" + self.process.stdout.readline().strip()
-        self.port = int(self.address.rpartition(":")[2] or 0)
+        scheme = bind.partition("://")[0]
+        self.address = f"{scheme}://" + self.process.stdout.readline().strip()
+        self.port = int(self.address.rpartition(":")[2] or 0) if scheme == "tcp" else 0
 
     def _read_log(self) -> None:
         assert self.process.stderr is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +26,6 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 NB_STRANGERS = 400
 NB_DESCRIPTORS = 256
-MOST_HELD = NB_DESCRIPTORS // 8
 TIMEOUT_S = 2.0
 
 
@@ -56,35 +57,81 @@ def status_of(endpoint: RunningEndpoint) -> dict[str, Any]:
 
 
 @contextmanager
-def idle_connections(port: int, count: int) -> Iterator[None]:
+def idle_connections(endpoint: RunningEndpoint, count: int) -> Iterator[None]:
     """That many, from which no byte comes."""
     with ExitStack() as held:
         for _ in range(count):
-            held.enter_context(socket.create_connection(("127.0.0.1", port)))
+            if endpoint.port:
+                end = socket.create_connection(("127.0.0.1", endpoint.port))
+            else:
+                end = socket.socket(socket.AF_UNIX)
+                end.connect(endpoint.address.removeprefix("ipc://"))
+            held.enter_context(end)
         yield
 
 
-def test_flood_of_idle_connections_harms_nobody(key_file: Path) -> None:
+def nb_connections(endpoint: RunningEndpoint) -> int:
+    """How many it has accepted and holds."""
+    process = psutil.Process(endpoint.pid)
+    if endpoint.port:
+        return len(process.net_connections("tcp"))
+    path = endpoint.address.removeprefix("ipc://")
+    return sum(one.laddr == path for one in process.net_connections("unix"))
+
+
+def test_unix_socket_needs_descriptors_and_says_so(key_file: Path, tmp_path: Path) -> None:
+    bind = f"ipc://{tmp_path}/endpoint"
+    with RunningEndpoint(1, key_file, nb_descriptors=NB_DESCRIPTORS, bind=bind) as endpoint:
+        assert endpoint.process.wait(20) == 1
+    assert any("2048 are wanted there, and 256 are to be had" in line for line in endpoint.log)
+    assert not any("Traceback" in line for line in endpoint.log)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_unix_socket_lets_no_other_user_in(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        with RunningEndpoint(1, bind=f"ipc://{folder}/endpoint") as endpoint:
+            for path in (folder, f"{folder}/endpoint"):
+                os.chmod(path, 0o777)
+            if (pid := os.fork()) == 0:
+                os.setuid(65534)
+                end = socket.socket(socket.AF_UNIX)
+                end.settimeout(20)
+                end.connect(f"{folder}/endpoint")
+                os._exit(7 if not end.recv(1) else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+            assert status_of(endpoint)["sessions"] == []
+    assert not any("WARNING" in line for line in endpoint.log)
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ipc"])
+def test_flood_of_idle_connections_harms_nobody(
+    scheme: str, key_file: Path, tmp_path: Path
+) -> None:
+    bind, nb_descriptors, most_held = "", NB_DESCRIPTORS, NB_DESCRIPTORS // 8
+    if scheme == "ipc":
+        bind, nb_descriptors, most_held = f"ipc://{tmp_path}/endpoint", 2048, 64
     with (
-        RunningEndpoint(2, key_file, nb_descriptors=NB_DESCRIPTORS) as endpoint,
+        RunningEndpoint(2, key_file, nb_descriptors=nb_descriptors, bind=bind) as endpoint,
         loader_of(endpoint.address, key_file, remote_timeout=20.0) as first,
     ):
         iterator = iter(first)
         seen = [indices_of(next(iterator)) for _ in range(5)]
-        with idle_connections(endpoint.port, NB_STRANGERS):
+        with idle_connections(endpoint, NB_STRANGERS):
             for worker in endpoint.workers():
                 worker.kill()
             seen += [indices_of(batch) for batch in iterator]
             assert seen == wanted(first)
             with loader_of(endpoint.address, key_file, remote_timeout=20.0) as second:
                 assert [indices_of(batch) for batch in second] == wanted(second)
-            held = psutil.Process(endpoint.pid).net_connections("tcp")
-            assert len(held) <= MOST_HELD + 4
+            assert nb_connections(endpoint) <= most_held + 4
         kept_out = 0
         deadline_s = time.monotonic() + 20
         while kept_out < NB_STRANGERS and time.monotonic() < deadline_s:
             kept_out = status_of(endpoint)["kept_out"]
         assert kept_out >= NB_STRANGERS
+    whence = {"tcp": "127.0.0.1", "ipc": f"process {os.getpid()} of user {os.getuid()}"}[scheme]
+    assert any(line.rstrip().endswith(f"hold the key: from {whence}") for line in endpoint.log)
     assert not any("Traceback" in line for line in endpoint.log)
 
 

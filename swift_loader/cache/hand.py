@@ -29,7 +29,7 @@ _WAIT_S = 10.0
 
 
 class ByHand:
-    """The cache of this process's loader; without one, everything is made each time."""
+    """The cache of this process's loader. Without a loader or a cache, nothing is kept."""
 
     def __init__(self, name: StoreName | None = None, consumer: int = 0) -> None:
         self._name = name
@@ -39,10 +39,10 @@ class ByHand:
         self._given_up = name is None
 
     def get(self, key: Any, make: Callable[[], T]) -> T:
-        """What is kept as `key`; where nothing is, what `make()` returns, which is kept then.
+        """The value under `key`. If there is none, calls `make()` and keeps what that returns.
 
-        `key`: a string, bytes, a number, or a tuple of these. The value is a copy of one's own.
-        Raises what `make` raises, and `TypeError` for another key.
+        `key` is a string, bytes, a number, or a tuple of these. The caller gets a copy, and may
+        change it. Raises what `make` raises, and `TypeError` for another kind of key.
         """
         text = _text_of(key)
         number = -1 - (int.from_bytes(blake2b(text, digest_size=8).digest(), "little") >> 1)
@@ -117,7 +117,11 @@ _current: list[ByHand] = []
 
 
 def current() -> ByHand:
-    """The cache of the loader that this process works for. See `ByHand.get`."""
+    """The cache of the loader that this process works for; its method `get` keeps values.
+
+    A data set calls it in `__getitem__` or `__iter__`. Works in any process: where there is no
+    loader or no cache, `get` calls the function each time.
+    """
     return _current[-1] if _current else _nothing
 
 

@@ -21,30 +21,31 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*\Z")
 
 @dataclass(frozen=True)
 class Cache:
-    """Samples are made once, and kept.
+    """How much the loader keeps of the samples that it has made, and where: for the option `cache`.
 
     Parameters
     ----------
     memory:
-        Bytes, or a text such as ``"32GB"`` (powers of 1000; ``"32GiB"`` of 1024), for all processes
-        of this host that share the store together. None or 0: nothing in memory.
+        How much memory the cache may take, for all processes of this host that share it. In bytes,
+        or as a text such as ``"32GB"`` (powers of 1000) or ``"32GiB"`` (powers of 1024). None or 0:
+        the cache keeps nothing in memory.
     disk:
-        A folder for files that outlive the run. They are found again by `key` and by a fingerprint
-        of the data set: its class, its arguments and its length.
+        A folder for files that outlive the run. A later run finds them by `key` and by a
+        fingerprint of the data set: its class, its arguments and its length.
     disk_size:
-        What the files of this data set may take. None: as much as there is room.
+        How much room the files of this data set may take. None: as much as there is.
     key:
-        Your name for what is kept. Trainings with the same data set and the same key share one
-        store; without a key, only the processes of one run do.
+        Your name for what is kept. Trainings that have the same data set and the same key share one
+        cache. Without a key (and without `disk`), only the processes of one run share it.
     samples:
-        Whether what ``dataset[i]`` returns is kept. False: only what the data set keeps by hand,
-        by ``swift_loader.cache.current().get(key, make)``.
+        Whether the cache keeps what ``dataset[i]`` returns. False: it keeps only what the data set
+        gives it by ``swift_loader.cache.current().get(key, make)``.
 
     Raises
     ------
     ConfigError
-        Neither `memory` nor `disk` is given, `disk_size` without `disk`, or a value that is no
-        size or no key.
+        Neither `memory` nor `disk` is given; `disk_size` is given without `disk`; or a value is not
+        a size or not a key.
     """
 
     memory: int | str | None = None

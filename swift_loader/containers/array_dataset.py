@@ -16,17 +16,17 @@ __all__ = ["ArrayDataset", "Windows"]
 
 
 class Windows(Sequence[NDArray[Any]]):
-    """Stretches of equal length of one array, seen as the rows of another; nothing is copied.
+    """Stretches of equal length of one array, as the rows of another. They are views, not copies.
 
     Parameters
     ----------
     array:
-        What the windows are cut from, along its first dimension: a numpy array or memory map.
+        The numpy array or memory map that the windows are cut from, along its first dimension.
     length:
         Rows of `array` in a window.
     step:
-        From the start of a window to the start of the next one; `length` if not given, so that
-        windows lie end to end. A last window that would not be whole is left out.
+        Rows from the start of a window to the start of the next one. None: `length`, so that the
+        windows lie end to end. There is no window for rows at the end that don't fill one.
     offset:
         Where the first window starts.
 
@@ -69,30 +69,31 @@ class Windows(Sequence[NDArray[Any]]):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of the array that the windows would fill."""
+        """The shape of an array that has all windows as its rows."""
         return (len(self), self.length, *self.array.shape[1:])
 
 
 class ArrayDataset:
     """A map-style data set whose samples are the rows of one or several arrays.
 
-    Batches are those that torch's `DataLoader` makes of the same samples, with the default collate:
-    tensors of the arrays' dtypes, with the rows along a new first dimension. Workers gather them
-    without making samples, where `collate_fn`, `transform` and `cache` are not given. Large arrays
-    are best memory maps: only their file's name travels to the workers.
+    The batches are the same that torch's `DataLoader` makes of such samples with its default
+    collate: tensors of the arrays' dtypes, with the rows along a new first dimension. Workers
+    gather a batch without making samples, unless the loader has a `transform`, a `collate_fn`, a
+    `batch_encoder` or a `cache`. Large arrays had best be memory maps, of which only the file's
+    name travels to the workers.
 
     Parameters
     ----------
     *arrays:
         numpy arrays, memory maps, CPU tensors or `Windows`, all of one length. A sample is a tuple
-        of their rows, or the row alone where there is one array.
+        of their rows; with a single array it is the row itself.
     **named:
-        The same by name; a sample is a dict then.
+        Arrays by name instead. A sample is then a dict.
 
     Raises
     ------
     ValueError
-        No array is given, arrays of different lengths, or both kinds of arguments.
+        There is no array, the arrays have different lengths, or some have a name and some have not.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 ==========  =============================================================================
 ``finding`` one line of the report; pure
 ``machine`` versions, CPUs, memory, limits: read, and nothing is changed
-``trials``  what is tried out: workers by each start method, pinning, endpoints
+``trials``  what is tried out: workers, pinned memory, endpoints
 ``command`` the command line
 ==========  =============================================================================
 """

@@ -1,4 +1,4 @@
-"""What can only be told by trying: workers by each start method, pinned memory, endpoints."""
+"""What can only be told by trying: workers, pinned memory, endpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SAMPLES, _BATCH = 8, 4
 
 
 def workers() -> Iterator[Finding]:
-    """A loader with one worker gives an epoch, by each start method."""
+    """A loader with one worker gives an epoch, by each start method that needs no script."""
     from swift_loader.loader.loader import SwiftLoader  # imports torch, which takes seconds
 
     for method in ("fresh", "fork"):

@@ -5,8 +5,8 @@ loader = SwiftLoader(Digits, {"train": True}, 32, nb_consumer=fabric.world_size)
 loader = for_fabric(loader, fabric)     # where fabric.setup_dataloaders(...) would stand
 ```
 
-``fabric.setup_dataloaders`` takes torch's own `DataLoader` alone, deals out its samples and moves
-its batches. This loader has done both by itself.
+``fabric.setup_dataloaders`` takes nothing but torch's own `DataLoader`: it deals out that loader's
+samples and moves its batches. A `SwiftLoader` does both by itself.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class _Fabric(Protocol):
 def for_fabric(loader: SwiftLoader[Batch], fabric: _Fabric) -> SwiftLoader[Batch]:
     """Start `loader` as the consumer of this rank, with batches on its device; returns it.
 
-    Call it after ``fabric.launch()``. A loader that was started is returned as it is.
+    Call it after ``fabric.launch()``. A loader that was started before stays as it is.
 
-    Raises `ConfigError` when the loader has not one consumer for each rank, and what `start` does.
+    Raises `ConfigError` unless the loader has one consumer for each rank, and what `start` raises.
     """
     if loader.nb_consumer != fabric.world_size:
         refuse(

@@ -7,12 +7,15 @@ class Data(LightningDataModule):
         return for_trainer(loader, self.trainer)
 ```
 
-Fabric needs none of this: ``loader.start(fabric.global_rank, fabric.device)``.
+For Fabric, see `swift_loader.integrations.fabric`.
 
-The Trainer deals out, and moves to the device, only what torch's own `DataLoader` gives, so nothing
-is done twice. What it wants and a plain loader has not: that ``len`` is that of the whole epoch
-after a resume in mid-epoch too (it goes on counting from where the checkpoint stood), and that the
-epoch follows its own, also where `limit_train_batches` ends one early.
+The Trainer deals out the samples of torch's own `DataLoader` only, and does not move batches that
+are on the device already. So nothing is done twice. `for_trainer` wraps the loader because the
+Trainer expects two things that a plain loader does otherwise:
+
+- After a resume in mid-epoch, ``len`` is still that of the whole epoch, as the Trainer goes on
+  counting from where the checkpoint stood.
+- The loader's epoch is the Trainer's, also if `limit_train_batches` ends an epoch early.
 """
 
 from __future__ import annotations
@@ -38,13 +41,14 @@ class _Trainer(Protocol):
 def for_trainer(loader: SwiftLoader, trainer: _Trainer) -> TrainerLoader:
     """Start `loader` for the rank and the device of `trainer`; returns what to give the Trainer.
 
-    Call it where the Trainer asks for a loader (`train_dataloader`, `val_dataloader`, ...): there
-    it knows its rank. The loader ends when the Trainer lets go of it, or with the process.
+    Call it in the hooks that give the Trainer its loaders (`train_dataloader`, `val_dataloader`,
+    ...): by then, the Trainer knows its rank. The loader ends when the Trainer lets go of it, or
+    with the process.
 
-    A loader that is started is taken as it is. With ``Trainer(overfit_batches=...)`` it is replaced
-    by one that is not shuffled.
+    A loader that was started before stays as it is. With ``Trainer(overfit_batches=...)``, another
+    loader that does not shuffle takes its place.
 
-    Raises `ConfigError` when the loader has not one consumer for each rank, and what `start` does.
+    Raises `ConfigError` unless the loader has one consumer for each rank, and what `start` raises.
     """
     if loader.nb_consumer != trainer.world_size:
         refuse(
@@ -103,14 +107,14 @@ class TrainerLoader:
         yield from self.loader
 
     def state_dict(self) -> dict[str, Any]:
-        """Of the loader, and how long an epoch is: JSON-able."""
+        """The loader's state and the length of an epoch, as plain data that JSON takes."""
         return {"loader": self.loader.state_dict(), "nb_batches": self._nb_batches}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict()` was taken.
 
-        Raises `StateError` where the loader does, and where an epoch had another number of batches:
-        the Trainer counts on, and would cut epochs short or wait for more.
+        Raises `StateError` where the loader does. Also if an epoch had another number of batches:
+        the Trainer goes on counting, so it would cut epochs short or wait for more batches.
         """
         if state["nb_batches"] != self._nb_batches:
             raise StateError(

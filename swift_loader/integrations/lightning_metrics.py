@@ -4,7 +4,8 @@
 trainer = Trainer(callbacks=[LoaderMetrics()], logger=...)
 ```
 
-Each rank has a loader; Lightning's loggers write on rank 0, so they get that one's figures.
+Each rank has a loader of its own. Lightning's loggers write on rank 0, so they get the figures of
+rank 0's loader.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ __all__ = ["LoaderMetrics"]
 class LoaderMetrics(Callback):
     """Logs `SwiftLoader.metrics` every `Trainer.log_every_n_steps` steps, and as an epoch ends.
 
-    `loader`: by default the one that the Trainer trains with, where that is a `SwiftLoader` or what
-    `for_trainer` gave; nothing is logged of any other.
+    `loader`: whose figures. None: those of the Trainer's training loader. The callback logs nothing
+    if that is neither a `SwiftLoader` nor what `for_trainer` returned.
     """
 
     def __init__(self, loader: SwiftLoader | TrainerLoader | None = None) -> None:

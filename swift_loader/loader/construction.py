@@ -97,7 +97,7 @@ class Construction(Typed[Batch_co]):
     # fmt: on
     @classmethod
     def from_dataset(cls, *args: Any, **options: Any) -> Any:
-        """A loader of a dataset that is built already; it travels to the workers by pickle.
+        """A loader of a data set that is built already, and travels to the workers by pickle.
 
         ``SwiftLoader(dataset, batch_size=…)`` does the same. The other arguments are those of the
         class, from `batch_size` on.
@@ -119,11 +119,12 @@ class Construction(Typed[Batch_co]):
     def from_dataloader(
         cls, torch_dataloader: DataLoader[Any], **options: Unpack[AllOptions]
     ) -> SwiftLoader[Any]:
-        """A loader with the dataset and the arguments of torch's `DataLoader`: a one-line try.
+        """A loader with the data set and the arguments of a `DataLoader` of torch.
 
-        The batches are the same, but for the order where it was shuffled: that is this loader's. A
-        sampler that you brought keeps its own. `options` are those of the class and go before what
-        is found; `swift_loader.loader.from_torch` says which argument becomes which.
+        The batches are the same, except that ``shuffle=True`` gives this loader's own order. A
+        sampler that you gave the `DataLoader` keeps its order. `options` are those of the class;
+        they override the `DataLoader`'s. `swift_loader.loader.from_torch` says which argument
+        becomes which.
 
         Raises `ConfigError` for anything that is no `DataLoader`.
         """
@@ -133,7 +134,7 @@ class Construction(Typed[Batch_co]):
         return cls(dataset, **others, **options)
 
     def with_options(self, **changes: Unpack[Changes]) -> SwiftLoader[Any]:
-        """Another loader, not started, with the arguments of this one but for `changes`.
+        """Another loader, not started, with the arguments of this one, except for `changes`.
 
         For a second loader beside this one, such as that of validation:
 
@@ -141,13 +142,13 @@ class Construction(Typed[Batch_co]):
         val = train.with_options(dataset_kwargs={"train": False}, shuffle=False)
         ```
 
-        Workers of both descend from one process, which has imported torch and the script for the
-        first. So the second starts without waiting for that. Where `changes` leave alone all that
-        workers are given (data set, functions), the workers of both read one copy of it.
+        The workers of both loaders descend from one process, which has imported torch and the
+        script for the first loader. So the second one starts without waiting for that. If `changes`
+        leave alone the data set and the functions that workers call, the workers of both loaders
+        read one copy of them.
 
-        The two are independent: each has its workers, its epochs and its state, and is closed by
-        itself. To change the data set, give `dataset`, or `dataset_class` and `dataset_kwargs`, or
-        only one of the latter.
+        The two are independent: each has workers, epochs and a state of its own, and you close
+        each. To change the data set, give `dataset`; or `dataset_class`, `dataset_kwargs`, or both.
 
         Raises `ConfigError` as the class does, `ClosedError` after `close`.
         """

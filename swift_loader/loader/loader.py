@@ -57,22 +57,21 @@ FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumer
 class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
     """Makes the batches of a data set in worker processes, for one or several training processes.
 
-    Each training process builds a loader with the same arguments, calls
-    `start(consumer_index, device)`, and iterates the loader once for each epoch. Every sample comes
-    exactly once over all consumers, and all consumers make the same number of steps (see `tail`).
+    Each training process (consumer) builds a loader with the same arguments, calls
+    `start(consumer_index, device)`, and iterates the loader once for each epoch. Exactly one
+    consumer gets each sample, and all consumers make the same number of steps (see `tail`).
 
     ``SwiftLoader[Batch]`` is a loader whose batches are of type `Batch`; see
-    `swift_loader.loader.signature`. The documentation and ``help(SwiftLoader)`` have a table of all
-    options; `swift_loader.loader.options` defines them.
+    `swift_loader.loader.signature`. `swift_loader.loader.options` defines the options.
 
     Raises
     ------
     ConfigError
-        An option is wrong: the option, the value and the fix.
+        An option is wrong. The error names the option, the value and the fix.
     ShippingError
-        Something can't travel to the workers: which thing.
+        Something can't travel to the workers. The error names it.
     Exception
-        With `validate`, whatever the data set, the collate function or the codec raise.
+        With `validate`, whatever the data set, `collate_fn` or `batch_encoder` raise.
     """
 
     def _set_up(self, given: dict[str, Any], like: Engine | None = None) -> None:
@@ -120,7 +119,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         mesh: Any = None,
         context_slice: tuple[int, int, int] | None = None,
     ) -> None:
-        """Start this consumer's workers; returns when the first of them takes orders.
+        """Start this consumer's workers. Returns when the first of them is ready.
 
         Parameters
         ----------
@@ -129,29 +128,30 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
             consumer, or where `torch.distributed` (or what `torchrun` sets in the environment)
             tells the rank and there are as many ranks as consumers.
         device:
-            Where batches are moved ahead of the loop. None or the CPU: they stay where they are,
+            The loader moves batches to this device ahead of the loop. None or the CPU: they stay
             in shared memory.
         to_device:
-            ``(batch, device) -> batch``, in place of the recursive move of tensors and arrays.
+            ``(batch, device) -> batch``, in place of the loader's own move, which goes through
+            nested containers.
         mesh:
             In place of `consumer_index`: the dimension of a `torch.distributed.DeviceMesh` along
-            which ranks get different batches, ``device_mesh["dp"]``. Ranks that have the same place
-            in it (a tensor- or context-parallel group) get the same batches; those on one host have
-            one set of workers, and one copy of a batch in memory. All ranks must call `start`.
+            which ranks get different batches, such as ``device_mesh["dp"]``. Ranks at the same
+            place in it (a tensor- or context-parallel group) get the same batches. On one host,
+            such a group has one set of workers and one copy of a batch. All ranks must call this.
         context_slice:
-            ``(dim, i, n)``: this rank takes part `i` of `n` of each tensor and array, along `dim`,
-            as a view; what has no such dimension comes whole.
+            ``(dim, i, n)``: this rank gets part `i` of `n` of each tensor and array, along `dim`,
+            as a view. A tensor that does not have this dimension comes whole.
 
         Raises
         ------
         ConfigError
-            `consumer_index` is out of range, or the dataset is too short for its consumers.
+            `consumer_index` is out of range, or another argument is wrong.
         ClosedError
             The loader was started before, or closed.
         PlanMismatchError
             With `torch.distributed` initialised: the ranks' arguments differ.
         Exception
-            What the dataset's constructor raised in a worker, with the worker's traceback.
+            What the data set's constructor raised in a worker, with the worker's traceback.
         """
         engine = self._engine
         engine.check_open()
@@ -200,7 +200,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
             raise
 
     def close(self) -> None:
-        """End all workers and threads, now; batches that you hold stay valid. Twice is fine."""
+        """End all workers and threads, now. Batches that you hold stay valid; twice is fine."""
         self._finalizer()
         self._buffers = None
         if self._equal_steps is not None:
@@ -217,10 +217,10 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
     def __iter__(self) -> Iterator[Batch_co]:
         """The next epoch, from its beginning (or from where a loaded state stands).
 
-        Where `start()` was not called: with one consumer, or where `torch.distributed` is
-        initialised with as many ranks as consumers, that is done here, without a device.
+        If you have not called `start()`, this does it, without a device. That takes one consumer,
+        or `torch.distributed` (or `torchrun`) with as many ranks as there are consumers.
 
-        Raises `ClosedError` when there are several consumers and nothing says which this one is.
+        Raises `ClosedError` if there are several consumers and nothing says which this one is.
         """
         if only_asks(sys._getframe(1).f_globals.get("__name__", "")):
             self._engine.check_open()
@@ -270,14 +270,14 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
             return None
 
     def __len__(self) -> int:
-        """The exact number of batches that this consumer yields in the epoch at hand.
+        """The exact number of batches that this consumer yields in the current epoch.
 
-        That is the one being iterated, else the next one; after a resume in mid-epoch, what is
-        left of it. Of a stream it is what torch says: the length that the stream gives, in batches.
-        A warning comes if there are more. Where the loader splits the stream, each consumer has a
-        part of that.
+        The current epoch is the one that is being iterated, else the next one. After a resume in
+        mid-epoch, it is what is left of that epoch. For a stream, the number follows from the
+        stream's own `__len__`, as in torch; the loader warns if more batches come. If the loader
+        splits the stream, each consumer has its part of that number.
 
-        Raises `TypeError` for a stream without a length, and for such a sampler.
+        Raises `TypeError` for a stream or a sampler without a length.
         """
         standing, order = self._standing, self._the_order()
         alive = standing is not None and standing.alive
@@ -290,22 +290,22 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         return size
 
     def set_epoch(self, epoch: int) -> None:
-        """The next `iter` gives this epoch. Raises `ConfigError` unless it is 0 to 2^62."""
+        """Choose the epoch of the next `iter`. Raises `ConfigError` unless it is 0 to 2^62."""
         self._epoch = epoch_number("epoch", epoch)
 
     def call_dataset(self, method: str, *arguments: Any) -> None:
         """Call a method of the data set, in every worker, from the next `iter` on.
 
-        All batches of that epoch and of later ones are made after it; those that were made ahead
-        without it are made again. Workers that are started later call it too, and so does a run
-        that is resumed from a state. Every consumer must ask for the same calls. The number of
-        samples must stay as it is.
+        Workers make all batches of that epoch and of later ones after the call. They make batches
+        again that they had made ahead without it. Workers that start later call the method too, and
+        so does a run that resumes from a state. Every consumer must ask for the same calls. The
+        number of samples must not change.
 
         Raises
         ------
         ConfigError
-            There is no such method, or an argument is no plain data: numbers, strings, bytes,
-            tuples, lists, sets, dicts, arrays and tensors are.
+            There is no such method, or an argument is not plain data. Plain are numbers, strings,
+            bytes, tuples, lists, sets, dicts, arrays and tensors.
         """
         self._engine.check_open()
         if self._dataset.has(method) is False:
@@ -333,7 +333,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
 
     @property
     def nb_consumer(self) -> int:
-        """Training processes of the run."""
+        """How many training processes the run has."""
         return self._config.nb_consumer
 
     @property
@@ -346,10 +346,10 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
     # ---- resume
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this consumer is: small, versioned, JSON-able. Costs nothing worth measuring.
+        """Where this consumer is in the run: a small dict that JSON takes, with a version.
 
-        Counts the batches that the training loop got, whatever was prefetched. With equal steps,
-        one consumer's state stands for all; see `load_state_dict`.
+        It counts the batches that the training loop got, not those that workers have made ahead. If
+        all consumers made equally many steps, one consumer's state stands for all.
         """
         if isinstance(self._loaded, Mapping):  # not applied yet: the dataset's length is not known
             return dict(self._loaded)
@@ -364,18 +364,17 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
         return order.capture(standing.taken)
 
     def load_state_dict(self, state: State) -> None:
-        """Go on where `state_dict()` was taken; the next `iter` gives what was left.
+        """Go on where `state_dict()` was taken. The next `iter` gives the rest of that epoch.
 
-        With the same set-up the rest is exactly that of the undisturbed run. Another number of
-        consumers or workers, or another batch size, is fine too: what was left of the epoch comes
-        exactly once over all new consumers. Give the list of all old consumers' states where they
-        had not made equal steps (first-ready delivery, or consumers that don't wait for each
-        other).
+        With the same arguments, the rest is exactly that of the undisturbed run. The number of
+        consumers or workers and the batch size may differ: the rest of the epoch then comes exactly
+        once over all new consumers. If the old consumers had not made equally many steps (for
+        instance with ``in_order=False``), give the list of all their states.
 
-        Raises `ClosedError` where Lightning's Trainer calls it without the adapter
-        `swift_loader.integrations.lightning.for_trainer`: it would count batches wrongly. Raises
-        `StateError` when it is no state, or when the dataset's length, the seed or the
-        shuffle differ (here, or in `start()` if the length is known only then).
+        Raises `StateError` if it is not a state, or if the data set's length, the seed or the
+        shuffle differ (here, or in `start()` if the length is known only then). Raises
+        `ClosedError` if Lightning's Trainer calls it without the adapter
+        `swift_loader.integrations.lightning.for_trainer`, as it would count batches wrongly.
         """
         self._engine.check_open()
         check_adapted(sys._getframe(1).f_globals.get("__name__", ""))

@@ -53,8 +53,8 @@ class Seen:
     def stats(self, all_ranks: bool = False) -> LoaderStats | RanksStats:
         """What the loader has done so far. Raises `ClosedError` before `start()`.
 
-        `all_ranks`: of all consumers, compared. With `torch.distributed` every rank must call it,
-        at the same place of the script, and every rank gets all.
+        With `all_ranks`, the figures of all consumers, compared. With `torch.distributed`, every
+        rank must then call it, at the same place of the script. Every rank gets all figures.
         """
         if self._engine.meter is None:
             raise ClosedError("there are no figures before start()")

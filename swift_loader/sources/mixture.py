@@ -24,15 +24,17 @@ class Source:
     Parameters
     ----------
     dataset:
-        A class or function that returns a data set with ``__getitem__`` and ``__len__`` (every
-        worker calls it with `kwargs`), or such a data set, which travels to the workers by pickle.
+        A class or function that returns a data set with ``__getitem__`` and ``__len__``: every
+        worker calls it with `kwargs`. Or a data set that is built already: it travels to the
+        workers by pickle.
     kwargs:
-        The arguments of `dataset`; None where that is a data set already.
+        The arguments of `dataset`. None for a data set that is built already.
     weight:
-        Its share, compared with those of the others. None: the number of its samples.
+        Its share, relative to the weights of the other sources. None: the number of its samples.
+        Give a weight to all sources or to none.
     transform:
-        ``sample -> sample``, called in the worker on samples of this source, before anything else
-        gets them.
+        ``sample -> sample``. The worker calls it with each sample of this source. The loader's own
+        `transform` gets what it returns.
     collate_fn:
         Makes a batch of samples of this source, in place of the loader's; needs ``mix="batch"``.
     batch_size:
@@ -68,41 +70,45 @@ class Mixing:
 
 
 class Mixture:
-    """Several data sets as one: samples come interleaved by weight, whatever their number.
+    """Several data sets as one. Their samples come interleaved, each source by its weight.
 
-    >>> mix = Mixture({"web": (Web, {"root": ...}, 0.7), "code": (Code, {...}, 0.3)})
-    >>> loader = SwiftLoader(mix, batch_size=8, nb_consumer=8, shuffle=True)
+    ```python
+    mix = Mixture({"web": (Web, {"root": ...}, 0.7), "code": (Code, {...}, 0.3)})
+    loader = SwiftLoader(mix, batch_size=8, nb_consumer=8, shuffle=True)
+    ```
 
-    In any stretch of 1,000 samples of all consumers together, the number of each source's is what
-    its weight says to within two (three, rarely, with many sources of like weights). Each source
-    goes round by itself: all of its samples come, in an order of their own if the loader has
-    ``shuffle=True``, before one comes again.
+    Take any 1,000 samples in a row, of all consumers together: each source has as many of them as
+    its weight says, give or take two (rarely three, with many sources of like weights). All samples
+    of a source come before one of them comes again. With the loader's ``shuffle=True``, each such
+    round of a source has an order of its own.
 
     Parameters
     ----------
     sources:
-        By name: a `Source`; or ``(class, kwargs, weight)``, ``(class, kwargs)``, ``(data set,
-        weight)``, or a data set.
+        A dict of sources by name. A source is a `Source`, ``(class, kwargs, weight)``,
+        ``(class, kwargs)``, ``(data set, weight)``, or a data set.
     weights:
-        In place of those of the sources: a dict by name; a table by step, such as ``[(0, {"web":
-        0.9, "code": 0.1}), (10_000, {...})]``, each line in force from its step on; or a function
-        ``step -> dict``, which is asked at 128 steps evenly spread over the first `weight_steps`,
-        each answer in force up to the next one, the last for ever. A step is a batch of every
-        consumer, counted over all epochs.
+        Weights that take the place of the sources' own. A dict by name; or a table by step, such as
+        ``[(0, {"web": 0.9, "code": 0.1}), (10_000, {...})]``, in which each line holds from its
+        step on; or a function ``step -> dict``. The mixture calls the function at 128 steps, evenly
+        spread over the first `weight_steps`. Each answer holds up to the next one, and the last one
+        for ever. A step is one batch of every consumer, counted over all epochs.
     weight_steps:
-        How many steps a function's weights change over.
+        Over how many steps the weights of a function change.
     samples_per_epoch:
-        How long an epoch is, over all consumers. Default: as many as all sources have together.
-        A run is one sequence, and an epoch a stretch of it: the next one goes on where it ended.
+        How many samples an epoch has, over all consumers. None: as many as all sources have
+        together. A run is one long sequence, and an epoch is a stretch of it: the next epoch goes
+        on where the last one ended.
     exhausted:
-        ``"repeat"``: a source that is through begins a new round. ``"stop"``: the epoch ends when
-        the first source is through. ``"drop"``: the others go on by their weights without it, and
-        the epoch ends with the last, so that every sample comes once.
+        What happens when a source has no more samples. ``"repeat"``: it begins a new round.
+        ``"stop"``: the epoch ends. ``"drop"``: the other sources go on by their weights, and the
+        epoch ends with the last of them, so every sample comes once.
     mix:
-        ``"sample"``: a batch holds samples of several sources. ``"batch"``: of one; then weights
-        count batches, and each source may have a `batch_size` and a `collate_fn`.
+        ``"sample"``: a batch holds samples of several sources. ``"batch"``: a batch holds samples
+        of one source. Weights then count batches, and each source may have a `batch_size` and a
+        `collate_fn` of its own.
     with_source:
-        Whether a sample becomes ``(sample, name of its source)``.
+        Whether each sample becomes ``(sample, name of its source)``.
 
     Raises
     ------

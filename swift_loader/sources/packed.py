@@ -30,59 +30,63 @@ _PADDING = -1
 class Packed:
     """A map-style data set of sequences, each of exactly `length` tokens.
 
-    Which pieces of which documents make sequence ``i`` follows from the documents' lengths alone.
-    So a run resumes in any place, and any worker makes any sequence.
+    The documents' lengths alone decide which pieces of which documents make sequence ``i``. So a
+    run resumes at any place, and any worker can make any sequence.
+
+    Workers lay a batch straight into its shared memory, without making the sequences one by one,
+    unless the loader has a `transform`, a `collate_fn`, a `batch_encoder` or a `cache`.
 
     A sequence is a dict of numpy arrays:
 
     - ``"tokens"``: `dtype`, shape ``(length,)``;
-    - ``"positions"``: int32, ``(length,)``: places within a piece, from 0 at its beginning;
+    - ``"positions"``: int32, ``(length,)``: the place of each token in its piece, from 0 on;
     - ``"document_ids"``: the document of each token, -1 for padding; int32, or int64 from
       2^31 documents on;
     - ``"cu_seqlens"``: int32, ``(pieces + 1,)``: where the pieces begin and end, from 0 to
-      `length`; padding counts as a piece. In a batch they are those of all sequences laid end to
-      end, ``(pieces of all + 1,)``, as FlashAttention's variable-length functions take them for
-      ``tokens.view(-1)``; `length` is always a right ``max_seqlen``.
+      `length`. Padding counts as a piece. A batch has one such array for all of its sequences laid
+      end to end, ``(pieces of all + 1,)``, as FlashAttention's variable-length functions take it
+      for ``tokens.view(-1)``. No piece is longer than `length`, so give that as ``max_seqlen``.
 
     Parameters
     ----------
     dataset:
-        Documents by index: ``dataset[i]`` is a list, array or tensor of whole numbers of one
-        dimension. It is read when a sequence needs the document. An object whose items are views
-        of a memory-mapped array costs no more than the tokens that are used.
+        Documents by index: ``dataset[i]`` is a list, or an array or tensor of one dimension, of
+        whole numbers. A worker reads a document whenever a sequence has a piece of it. If the items
+        are views of a memory-mapped array, the worker reads no more than that piece.
     length:
         Tokens in a sequence.
     lengths:
         The number of tokens of each document, without the separator: an integer array of shape
-        ``(len(dataset),)``, which may be memory-mapped; or the path of a ``.npy`` file, which is
-        read if it is there, and else counted once and written. None: `Packed` counts, by reading
-        every document.
+        ``(len(dataset),)``, which may be memory-mapped. Or the path of a ``.npy`` file: if it does
+        not exist, `Packed` counts once and writes it. None: `Packed` reads every document, to
+        count.
     how:
-        ``"split"``: all documents end to end, cut every `length` tokens. Only the last sequence is
-        padded. ``"best-fit"``: no document is cut that fits into a sequence; a longer one fills
-        as many as it can, and what is left of it is packed like the short ones. A few tokens in a
-        thousand are padding. A table of 4 bytes a document is worked out once.
+        ``"split"``: the documents lie end to end, and are cut every `length` tokens. Only the last
+        sequence has padding. ``"best-fit"``: a document that fits into a sequence is not cut. A
+        longer one fills as many sequences as it can; its rest is packed like the short documents. A
+        few tokens in a thousand are padding. `Packed` works out a table of 4 bytes a document once.
     separator:
-        A token, or several, after each document; it counts as the end of the document. None: none.
+        A token, or several, after each document. It counts as the end of the document.
     key:
-        Where the tokens lie in ``dataset[i]``, such as ``"input_ids"``. None: it is the tokens.
+        Where the tokens are in ``dataset[i]``, such as ``"input_ids"``. None: ``dataset[i]`` is the
+        tokens.
     pad:
-        The token that fills what is left of a sequence.
+        The token that fills the rest of a sequence.
     shuffle_documents:
-        With ``how="split"``: the documents are laid end to end in another order in each epoch, by
-        `seed`: blocks of 1024 neighbours are shuffled, and the documents within each block. The
-        number of sequences stays. The loader's ``shuffle`` shuffles sequences besides.
+        With ``how="split"``: the documents lie in another order in each epoch. Blocks of 1024
+        neighbours change places, and so do the documents within each block. The number of sequences
+        stays the same. The loader's `shuffle` is another thing: it shuffles sequences.
     seed:
-        Of that order.
+        The seed of `shuffle_documents`.
     fields:
-        Which of `FIELDS` a sequence has.
+        The fields that a sequence has: some of the four above.
     dtype:
-        Of the tokens.
+        The dtype of the tokens.
 
     Raises
     ------
     ConfigError
-        An argument can't work: which, and the fix.
+        An argument can't work. The error names it, and the fix.
     """
 
     def __init__(
@@ -138,7 +142,7 @@ class Packed:
         return self._packing.nb_sequences
 
     def set_epoch(self, epoch: int) -> None:
-        """The order of the documents is that of `epoch`; the loader says it to every worker."""
+        """Take the documents' order of `epoch`. The loader calls it in every worker."""
         self._epoch = epoch
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(epoch)
@@ -169,10 +173,10 @@ class Packed:
         return samples
 
     def batch(self, indices: Sequence[int], empty: Empty = np.empty) -> dict[str, NDArray[Any]]:
-        """The batch of these sequences, at once: what the default collate makes of them.
+        """The batch of these sequences, made at once: the same that the default collate makes.
 
-        Arrays of shape ``(sequences, length)``, and ``"cu_seqlens"`` of all sequences laid end to
-        end. `empty` makes the arrays, such as in memory that another process will read.
+        Arrays have the shape ``(sequences, length)``; ``"cu_seqlens"`` is of all sequences laid end
+        to end. `empty` makes the arrays, for instance in memory that another process will read.
 
         Raises
         ------

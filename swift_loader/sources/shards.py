@@ -27,28 +27,29 @@ class ShardList:
 
 
 class Shards(IterableDataset[Any]):
-    """A stream of the items of all `shards`, each once over all consumers and workers.
+    """A stream of the items of all `shards`. Each item comes once over all consumers and workers.
 
-    The loader deals the shards round all workers of all consumers. So the stream resumes with any
-    number of consumers and workers: a state says how far each shard was read, and what was in the
-    buffer. With the loader's ``shuffle=True`` each epoch has an order of its own of the shards.
+    The loader deals the shards out to all workers of all consumers, in turn. A saved state says how
+    far each shard was read, and what was in the buffers. So a run resumes with any number of
+    consumers and workers. With the loader's ``shuffle=True``, the shards come in another order in
+    each epoch.
 
-    With torch's `DataLoader` the shards are dealt round the workers, in their order.
+    With torch's `DataLoader`, the shards go to the workers in turn, in the order of the list.
 
     Parameters
     ----------
     shards:
-        What `open` takes: addresses of files, numbers, tuples. In a single string, braces stand for
-        many (``"s3://data/{000..099}.tar"``), as webdataset has it; that needs ``braceexpand``.
-        The list must be the same in all consumers, and in a run that is resumed.
+        The values that `open` takes: addresses of files, numbers, tuples. A single string may have
+        braces that stand for many, as in ``"s3://data/{000..099}.tar"`` (webdataset's notation;
+        needs ``braceexpand``). The list must be the same in all consumers, and after a resume.
     open:
-        ``open(shard)`` gives the items of a shard, in an order that is always the same. If it has
-        an argument `start`, ``open(shard, start=n)`` begins with item ``n``, and a resumed run
-        seeks. If not, the loader reads the items before and leaves them out; the log says how long
-        that took.
+        ``open(shard)`` gives the items of a shard, always in the same order. If it has an argument
+        `start`, ``open(shard, start=n)`` begins with item ``n``, and a resumed run seeks. If it has
+        none, the loader reads the earlier items and drops them; the log says how long that took.
     buffer:
-        With ``shuffle=True``, so many items of each worker are mixed: each time, one of them leaves
-        at random and the next one read takes its place. 0: a shard's items keep their order.
+        How many items each worker mixes with ``shuffle=True``: one of them leaves at random, and
+        the next item that the worker reads takes its place. 0: the items of a shard keep their
+        order.
 
     Raises
     ------
@@ -77,7 +78,7 @@ class Shards(IterableDataset[Any]):
     def items(
         self, shard: int, start: int = 0, log: Callable[[str], object] | None = None
     ) -> Iterator[Any]:
-        """The items of a shard from number `start` on. `log` is told what reading through took."""
+        """The items of a shard from number `start` on. `log` hears how long skipping took."""
         which = self.shards[shard]
         if self.seeks:
             return iter(self._open(which, start=start))

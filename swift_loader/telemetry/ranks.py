@@ -26,7 +26,7 @@ _ROWS = 32
 
 @dataclass(frozen=True)
 class RankRow:
-    """What is compared of one rank."""
+    """The figures of one rank that are compared."""
 
     rank: int
     wait_share: float
@@ -55,13 +55,13 @@ def compare(rows: Sequence[RankRow]) -> tuple[int | None, str]:
 
 @dataclass(frozen=True)
 class RanksStats:
-    """The stats of all consumers, in the order of their ranks; `repr` is a table."""
+    """The stats of all consumers, in the order of their ranks. It prints as a table."""
 
     ranks: tuple[LoaderStats, ...]
 
     @property
     def slow_rank(self) -> int | None:
-        """The rank that makes the others wait; None where no single one does."""
+        """The rank that makes the others wait. None if no single one does."""
         return compare(self.rows())[0]
 
     @property
@@ -70,7 +70,7 @@ class RanksStats:
         return compare(self.rows())[1]
 
     def rows(self) -> list[RankRow]:
-        """What is compared."""
+        """A row for each rank."""
         return [
             RankRow(stats.consumer, stats.wait_share, stats.bottleneck, stats.samples_per_s)
             for stats in self.ranks

@@ -125,14 +125,14 @@ class StageStats:
 
 @dataclass(frozen=True)
 class Recent:
-    """The latest 512 batches.
+    """Figures of the latest 512 batches.
 
     Attributes
     ----------
     batches_per_s, samples_per_s, bytes_per_s:
         Rates.
     wait_share:
-        Part of their time in which training waited for a batch.
+        Part of the time in which training waited for a batch.
     queue_depth:
         Mean number of batches that were ready when the loop asked for one.
     """
@@ -148,8 +148,8 @@ class Recent:
 class WorkerStats:
     """One worker.
 
-    `cpu_s`, `cpu_wait_s` and `rss_bytes` are None where there is nothing to look at: a worker on
-    another host, or one that ended before it was looked at.
+    `cpu_s`, `cpu_wait_s` and `rss_bytes` are None if the loader could not look at the process: a
+    worker on another host, or one that ended before the loader looked.
 
     Attributes
     ----------
@@ -160,13 +160,14 @@ class WorkerStats:
     batches:
         How many it made.
     busy_s, busy_share:
-        Time that it spent making batches, and its part of the elapsed time.
+        Time that it spent making batches, and that time's share of the loader's `elapsed_s`.
     cpu_s:
-        CPU time since the first batch, of its process and of the dead ones that it replaced.
+        CPU time of its process, threads included, from the process's start on. The time of dead
+        processes that it replaced counts too.
     cpu_wait_s:
-        Time in which it was ready to run, while others had the CPUs.
+        How long these processes were ready to run while others had the CPUs. Linux only.
     rss_bytes:
-        Its memory, that which it shares with others included.
+        Its memory, with the pages that it shares with other processes.
     restarts:
         How many times a new process took its place.
     running:
@@ -187,21 +188,26 @@ class WorkerStats:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What a cache has done. Up to `saved_s`: for one consumer; the rest: of the store as a whole.
+    """What a cache has done: up to `saved_s` for one consumer, from `kept` on for the whole store.
 
     Attributes
     ----------
-    hits, misses:
-        Samples that were there, those that were read ahead too; and samples that were not.
+    hits:
+        Samples that the cache had when they were asked for. Those that were read ahead count.
+    misses:
+        Samples that it did not have.
     disk_hits:
         Those of `hits` that were in files.
     hit_bytes:
         Bytes of `hits`.
     saved_s:
-        The time that making them had taken.
-    kept, evicted, refused:
-        Samples that came into the memory, that went for others which are wanted sooner, and that
-        found no room.
+        How long it had taken to make the samples in `hits`.
+    kept:
+        Samples that came into the memory.
+    evicted:
+        Samples that left it, to make room for others that are wanted sooner.
+    refused:
+        Samples that found no room.
     memory_used, memory_size:
         Bytes of the memory: in use, and in all.
     disk_used, disk_size:
@@ -241,9 +247,19 @@ class CacheStats:
 
 @dataclass(frozen=True)
 class SourceStats:
-    """One source of a mixture. `share` of this consumer's samples; `tokens` None: not known.
+    """One source of a mixture.
 
-    `wait_s`: what the training loop waited for batches, shared out by the samples in them.
+    Attributes
+    ----------
+    samples:
+        How many samples of it this consumer got.
+    share:
+        Their part of all samples that this consumer got.
+    tokens:
+        Tokens in them; None if `Source` was not told how many a sample has.
+    wait_s:
+        Time for which the training loop waited for batches. The wait for a batch is divided among
+        the sources by their samples in it.
     """
 
     samples: int
@@ -254,7 +270,7 @@ class SourceStats:
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """What one consumer's loader did so far. `repr` is one readable screen, `as_dict` is for JSON.
+    """What one consumer's loader has done so far. It prints as one screen; `as_dict` is for JSON.
 
     Attributes
     ----------
@@ -287,8 +303,8 @@ class LoaderStats:
     skipped, replaced:
         The latest 100 of their indices.
     slowest:
-        The ten slowest samples, as ``(index, seconds)``. Where samples take less than 10 us on the
-        average, they are not timed one by one.
+        The ten slowest samples, as ``(index, seconds)``. Samples that take less than 10 us on
+        average are not timed one by one.
     rare_wait_share:
         How much of the waiting came in the longest 2% of the waits.
     nb_running:
@@ -296,9 +312,11 @@ class LoaderStats:
     workers:
         A row for each worker.
     others:
-        Figures of other parts.
+        Figures of further parts, such as the cache, by the names that `metrics` gives them.
     cache:
         What the cache has done; None without the option `cache`.
+    sources:
+        By name: the sources of a mixture.
     """
 
     consumer: int

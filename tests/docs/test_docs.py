@@ -45,7 +45,7 @@ NOT_IN_REFERENCE = {
     "SKIP",  # a value, told in words
     "refuse",  # for other modules
     "PrototypeMultiProcessingReadingService",  # another name of a class that is there
-    "HAND_OVER", "STAGES", "Totals", "format_bytes", "format_seconds", "shares",
+    "HAND_OVER", "STAGES", "Totals", "compare", "format_bytes", "format_seconds", "shares",
     "WorkerInfo",  # torch's
 }  # fmt: skip
 

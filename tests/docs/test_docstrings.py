@@ -18,10 +18,12 @@ from tests.docs.blocks import ROOT
 
 PUBLIC = (
     "swift_loader",
+    "swift_loader.cache",
     "swift_loader.dataloader2",
     "swift_loader.dataloader2.iter",
     "swift_loader.dataloader2.map",
     "swift_loader.errors",
+    "swift_loader.integrations.fabric",
     "swift_loader.integrations.lightning",
     "swift_loader.integrations.lightning_metrics",
     "swift_loader.remote",
@@ -31,6 +33,7 @@ PUBLIC = (
     "swift_loader.sources.readers.columns",
     "swift_loader.sources.readers.hugging_face",
     "swift_loader.sources.readers.lines",
+    "swift_loader.telemetry.ranks",
     "swift_loader.telemetry.stats",
 )
 _OTHER_STYLES = re.compile(

@@ -117,10 +117,10 @@ class Lengths:
             lengths[lengths > 0] += self.separator
         return lengths
 
-    def sums(self, unit: int = 1) -> NDArray[np.int64]:
-        """Of each block of `_BLOCK` documents: how many whole units of so many tokens it has."""
-        step = _BLOCK * _BLOCKS_AT_ONCE
-        sums = np.empty(-(-len(self) // _BLOCK), np.int64)
+    def sums(self, unit: int = 1, block: int = _BLOCK) -> NDArray[np.int64]:
+        """Of each `block` documents: how many whole units of so many tokens they have."""
+        step = block * _BLOCKS_AT_ONCE
+        sums = np.empty(-(-len(self) // block), np.int64)
         for start in range(0, len(self), step):
             lengths = self[start : start + step]
             if lengths.min(initial=0) < 0:
@@ -128,8 +128,8 @@ class Lengths:
                 raise ValueError(f"document {worst} has the length {self.array[worst]}")
             if unit != 1:
                 lengths //= unit
-            starts = np.arange(0, len(lengths), _BLOCK)
-            first = start // _BLOCK
+            starts = np.arange(0, len(lengths), block)
+            first = start // block
             sums[first : first + len(starts)] = np.add.reduceat(lengths, starts)
         return sums
 

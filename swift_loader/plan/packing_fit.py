@@ -23,7 +23,7 @@ from .shuffle import bijection
 __all__ = ["BestFitPacking", "FitTable", "fit"]
 
 _BLOCK = 2**20  # documents
-_FULLS_BLOCK = 1024  # as `Lengths.sums` has it
+_FULLS_BLOCK = 128  # documents: few, as all of a block are looked at to find a long one
 _MIXED = 0x5EED
 
 
@@ -81,8 +81,9 @@ class BestFitPacking:
         self._lengths = lengths
         self._length = length
         self.table = table if table is not None else FitTable.of(lengths, length)
-        nb_fulls = int(self.table.blocks[-1, 1])
-        self._fulls = np.cumsum(lengths.sums(length)) if nb_fulls else np.empty(0, np.int64)
+        has_fulls = self.table.blocks[-1, 1] > 0
+        fulls = lengths.sums(length, _FULLS_BLOCK) if has_fulls else np.empty(0, np.int64)
+        self._fulls = np.cumsum(fulls)
 
     @property
     def nb_sequences(self) -> int:

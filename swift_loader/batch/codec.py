@@ -41,7 +41,7 @@ from swift_loader.batch.rebuild import given_buffers
 from swift_loader.batch.reduce import BASE
 from swift_loader.errors import BatchError
 
-__all__ = ["decode", "decode_bytes", "encode", "encode_bytes"]
+__all__ = ["decode", "decode_bytes", "encode", "encode_bytes", "pattern_of"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -116,10 +116,9 @@ def decode(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> Any:
     They are writable if `base` is.
     """
     flag = skeleton[-1]
-    if not flag and type(skeleton) is bytes and len(skeleton) <= LONGEST_BYTES:
-        pattern = _patterns.find(skeleton)
-        if pattern is not None:
-            return build(pattern, base)
+    pattern = pattern_of(skeleton) if not flag and type(skeleton) is bytes else None
+    if pattern is not None:
+        return build(pattern, base)
     buffers: Iterable[npt.NDArray[np.uint8]] = repeat(base)
     if flag & _TABLE:
         (count,) = _INT64.unpack_from(skeleton, len(skeleton) - 9)
@@ -128,6 +127,13 @@ def decode(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> Any:
     if flag & _DILL:
         return dill.Unpickler(io.BytesIO(skeleton), buffers=buffers).load()
     return pickle.loads(skeleton, buffers=buffers)
+
+
+def pattern_of(skeleton: bytes) -> Any:
+    """See `swift_loader.batch.patterns`; None where there is none, or the skeleton is new."""
+    if skeleton[-1] or len(skeleton) > LONGEST_BYTES:
+        return None
+    return _patterns.find(skeleton)
 
 
 def encode_bytes(payload: Buffer, arena: Arena) -> bytes:

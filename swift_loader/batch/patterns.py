@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -21,18 +22,17 @@ from torch import from_numpy
 
 from swift_loader.batch import rebuild
 
-__all__ = ["LONGEST_BYTES", "Patterns", "build"]
+__all__ = ["LONGEST_BYTES", "Call", "Patterns", "Place", "build"]
 
 #: longer skeletons are not kept
 LONGEST_BYTES = 1 << 14
 _MOST_KEPT = 64
 _DEEPEST = 32  # well within the limit of recursion
-_TENSOR = rebuild.tensor.__module__, rebuild.tensor.__name__
 _IMMUTABLE = (type(None), bool, int, float, str)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """Where a tensor lies; `dtype` where it isn't the carrier's."""
 
     carrier: np.dtype[Any]
@@ -41,19 +41,48 @@ class _Place:
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Something else that a function of `rebuild` makes; what it is given doesn't change."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
 class _NotPlain(Exception):
-    """The skeleton calls something else than `rebuild.tensor`."""
+    """The skeleton calls something that is none of `_PLACES`."""
 
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) != _TENSOR:
+        found = _PLACES.get((module, name))
+        if found is None:
             raise _NotPlain
-        return _place
+        return found
 
 
-def _place(base: object, name: str, offset: int, *shape: int) -> _Place:
-    return _Place(*rebuild.carrier(name), offset, shape)
+def _place(base: object, name: str, offset: int, *shape: int) -> Place:
+    return Place(*rebuild.carrier(name), offset, shape)
+
+
+def _array(base: object, dtype: Any, *about: Any) -> Call:
+    if type(dtype) is not str:
+        raise _NotPlain
+    return Call(rebuild.array, (np.dtype(dtype), *about))
+
+
+def _number(base: object, *about: Any) -> Call:
+    return Call(rebuild.number, about)
+
+
+_PLACES: dict[tuple[str, str], Any] = {
+    (function.__module__, function.__name__): place
+    for function, place in (
+        (rebuild.tensor, _place),
+        (rebuild.array, _array),
+        (rebuild.number, _number),
+    )
+}
 
 
 class Patterns:
@@ -101,14 +130,14 @@ def _is_plain(part: Any, seen: set[int], depth_left: int) -> bool:
             return False
         part = part.values()
     elif kind is not list and kind is not tuple:
-        return kind is _Place
+        return kind is Place or kind is Call
     return all(_is_plain(each, seen, depth_left - 1) for each in part)
 
 
 def build(pattern: Any, base: npt.NDArray[np.uint8]) -> Any:
     """The batch of `pattern`, as views over `base`."""
     kind = type(pattern)
-    if kind is _Place:  # as `rebuild.tensor` does it; to call that costs most of what is gained
+    if kind is Place:  # as `rebuild.tensor` does it; to call that costs most of what is gained
         bits = from_numpy(np.ndarray(pattern.shape, pattern.carrier, base, pattern.offset))
         return bits if pattern.dtype is None else bits.view(pattern.dtype)
     if kind is dict:
@@ -117,4 +146,6 @@ def build(pattern: Any, base: npt.NDArray[np.uint8]) -> Any:
         return [build(part, base) for part in pattern]
     if kind is tuple:
         return tuple([build(part, base) for part in pattern])
+    if kind is Call:
+        return pattern.function(base, *pattern.arguments)
     return pattern

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from struct import unpack_from
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = [
     "coordinate",
     "given_buffers",
     "nested",
+    "number",
     "permuted",
     "subclass",
     "tensor",
@@ -55,6 +57,11 @@ def tensor(base: npt.NDArray[np.uint8], name: str, offset: int, *shape: int) -> 
     bits_dtype, dtype = _CARRIERS.get(name) or carrier(name)
     bits = from_numpy(np.ndarray(shape, bits_dtype, base, offset))
     return bits if dtype is None else bits.view(dtype)
+
+
+def number(base: npt.NDArray[np.uint8], kind: str, offset: int) -> Any:
+    """An int or a float, of a format of `struct`."""
+    return unpack_from(kind, base, offset)[0]
 
 
 def array(

@@ -114,6 +114,12 @@ class _Counts:
     hit_bytes: int = 0
     saved_us: int = 0
 
+    def hit(self, sample: _Sample) -> None:
+        """One that was there."""
+        self.hits += 1
+        self.hit_bytes += sample.numbers + sample.skeleton
+        self.saved_us += sample.cost_us
+
 
 class Books:
     """See the module's text. `memory`: the bound, in bytes; 0: nothing is kept in memory."""
@@ -132,6 +138,7 @@ class Books:
         self._variant_since = -1  # epoch
         self._reach = self._deepest = 0  # batches that the epoch before, and this one, have had
         self._counts: defaultdict[int, _Counts] = defaultdict(_Counts)
+        self._is_short = False  # while there is room for all, nobody needs to know what may go
         self._kept = self._evicted = self._refused = 0
         self.freed: list[Freed] = []
         self.written: list[Record] = []
@@ -166,53 +173,59 @@ class Books:
             self._reach = self._deepest = 0
             self._course = plan
             self._schedule = Schedule(plan)
-            for key in self._order.before(NEVER):
-                self._order.put(key, NEVER)  # until it is asked for again
+            self._forget_times()  # until they are asked for again
             self._epoch = -1
 
     # ---- asking
 
-    def ask(self, client: int, ask: Ask) -> Answer:
-        """Where the keys are; those that nobody has or makes are the client's to make."""
+    def ask(self, client: int, ask: Ask, *, claims: bool = True) -> Answer:
+        """Where the keys are; those that nobody has or makes are the client's to make.
+
+        Not so without `claims`: then these are `BUSY`, too.
+        """
         me = self._clients[client]
         if ask.done:
             self.done(client, ask.done)
         self._note_epoch(ask)
         counts = self._counts[ask.consumer]
-        rows = np.full((len(ask.keys), 6), -1, np.int64)
-        times = self._times(ask)
         pinned: list[_Sample] = []
-        table = []
-        for number, time in zip(ask.keys.tolist(), times, strict=True):
-            key = ask.variant, number
-            sample = self._samples.get(key)
+        table: list[int] = []  # row after row
+        variant, known = ask.variant, self._samples
+        for number in ask.keys.tolist():
+            key = variant, number
+            sample = known.get(key)
             if sample is None:
-                sample = self._samples[key] = _Sample(key)
+                if not claims:
+                    table += BUSY, -1, -1, 0, 0, -1
+                    continue
+                sample = known[key] = _Sample(key)
             if sample.there:
                 if not ask.ahead:
-                    self._order.put(key, time)
                     sample.pins += 1
                     pinned.append(sample)
-                    self._hit(counts, sample)
-                table.append((IN_MEMORY, -1, sample.offset, sample.numbers, sample.skeleton, -1))
+                table += IN_MEMORY, -1, sample.offset, sample.numbers, sample.skeleton, -1
             elif sample.file is not None:
                 segment, offset, check = sample.file
                 if not ask.ahead:
-                    self._hit(counts, sample)
+                    counts.hit(sample)
                     counts.disk_hits += 1
-                table.append((IN_FILE, segment, offset, sample.numbers, sample.skeleton, check))
-            elif sample.maker is None:
+                table += IN_FILE, segment, offset, sample.numbers, sample.skeleton, check
+            elif sample.maker is None and claims:
                 sample.maker = client
                 me.made.add(key)
                 counts.misses += 1
-                table.append((TO_MAKE, -1, -1, 0, 0, -1))
+                table += TO_MAKE, -1, -1, 0, 0, -1
             else:
-                table.append((BUSY, -1, -1, 0, 0, -1))
+                table += BUSY, -1, -1, 0, 0, -1
         if pinned:
+            counts.hits += len(pinned)
+            counts.hit_bytes += sum([each.numbers + each.skeleton for each in pinned])
+            counts.saved_us += sum([each.cost_us for each in pinned])
             me.pinned.setdefault(ask.serial, []).extend(pinned)
-        if table:
-            rows[:] = table
-        return Answer(ask.serial, rows)
+            if self._is_short:
+                for sample, time in zip(pinned, self._times(ask, pinned), strict=True):
+                    self._order.put(sample.key, time)
+        return Answer(ask.serial, np.array(table, np.int64).reshape(-1, 6))
 
     def wait(self, client: int, wait: Wait) -> list[Reply]:
         """Answer `wait` now if that can be, else later."""
@@ -324,16 +337,10 @@ class Books:
     def _used(self) -> int:
         return self._extents.resident + _OWN_BYTES * len(self._order)
 
-    def _hit(self, counts: _Counts, sample: _Sample) -> None:
-        counts.hits += 1
-        counts.hit_bytes += sample.numbers + sample.skeleton
-        counts.saved_us += sample.cost_us
-
     def _note_epoch(self, ask: Ask) -> None:
         """At the first that is asked of an epoch: what was not used in its time has another one."""
         if ask.variant != self._variant and ask.epoch > self._variant_since:
-            for key in self._order.before(NEVER):
-                self._order.put(key, NEVER)
+            self._forget_times()
             self._variant, self._variant_since = ask.variant, ask.epoch
         if ask.ahead or not self._schedule.steps:
             return
@@ -345,17 +352,36 @@ class Books:
             return
         self._reach = self._deepest if self._epoch >= 0 else self._schedule.steps
         self._epoch, self._deepest = ask.epoch, ask.k + 1
+        if not self._is_short:
+            return
         # Consumers may be an epoch apart.
         late = self._order.before(self._schedule.time(ask.epoch - 1, 0))
         numbers = np.array([number for _, number in late], np.int64)
         for key, time in zip(late, self._after(numbers, ask.epoch - 1), strict=True):
             self._order.put(key, time if key[0] == self._variant else NEVER)
 
-    def _times(self, ask: Ask) -> list[int]:
-        """When each key is wanted again after this."""
+    def _times(self, ask: Ask, samples: list[_Sample]) -> list[int]:
+        """When each of these is wanted again after this."""
         if ask.epoch == UNPLANNED or ask.variant != self._variant or not self._schedule.steps:
-            return [NEVER] * len(ask.keys)
-        return self._after(ask.keys, ask.epoch)
+            return [NEVER] * len(samples)
+        return self._after(np.array([sample.key[1] for sample in samples], np.int64), ask.epoch)
+
+    def _forget_times(self) -> None:
+        for key in self._order.before(NEVER):
+            self._order.put(key, NEVER)
+
+    def _fall_short(self) -> None:
+        """Room is scarce from now on: know when each sample is wanted, as if it always had been."""
+        self._is_short = True
+        if self._epoch < 0:
+            return
+        keys = [key for key in self._order.before(NEVER + 1) if key[0] == self._variant]
+        numbers = np.array([number for _, number in keys], np.int64)
+        wanted = self._schedule.after(numbers, self._epoch - 1)
+        used = wanted < self._schedule.time(self._epoch, self._deepest)
+        wanted[used] = self._after(numbers[used], self._epoch)
+        for key, time in zip(keys, wanted.tolist(), strict=True):
+            self._order.put(key, time)
 
     def _after(self, numbers: Rows, epoch: int) -> list[int]:
         """When samples are wanted next after their use in `epoch`, by epochs as long as the last.
@@ -397,6 +423,8 @@ class Books:
             missing = self._used + self._extents.cost(start, nbytes) + _OWN_BYTES - self._memory
             if missing <= 0:
                 return True
+            if not self._is_short:
+                self._fall_short()
             victims, found = [], 0
             order = self._order.later_than(time)
             for key in order:

@@ -31,6 +31,7 @@ from swift_loader.cache.messages import (
     Entered,
     Heard,
     Keep,
+    Look,
     Placed,
     Room,
     Rows,
@@ -79,6 +80,7 @@ class Client:
         self._serial = self._finished = 0
         self._folder: Path | None = None
         self._segments: dict[int, NDArray[np.uint8]] = {}
+        self._places: dict[int, tuple[int, memoryview]] = {}
         self._files: dict[int, int] = {}  # descriptors that are written to
         self._channel: Channel | None = None
         for left in reversed(range(_TRIES)):
@@ -135,14 +137,26 @@ class Client:
         found = self._ask(Wait, keys, use, within_s)
         return None if found[1] is None else found
 
+    def look(self, keys: Rows, use: Use) -> int:
+        """The serial of a question after `keys`; `looked` takes the answer, before any other."""
+        return self._put(Look, keys, use)
+
+    def looked(self) -> Rows:
+        """The rows of the answer to `look`."""
+        answer: Answer = self._receive(Answer)
+        return answer.rows
+
+    def _put(self, kind: type[Ask | Look | Wait], keys: Rows, use: Use) -> int:
+        self._serial += 1
+        done, self._finished = self._finished, 0
+        about = (use.variant, use.epoch, use.k, use.consumer, use.ahead)
+        self._send(kind(self._serial, done, *about, keys))
+        return self._serial
+
     def _ask(
         self, kind: type[Ask | Wait], keys: Rows, use: Use, within_s: float | None = None
     ) -> tuple[int, Any]:
-        self._serial += 1
-        serial = self._serial
-        done, self._finished = self._finished, 0
-        about = (use.variant, use.epoch, use.k, use.consumer, use.ahead)
-        self._send(kind(serial, done, *about, keys))
+        serial = self._put(kind, keys, use)
         answer = self._receive(Answer, within_s)
         if answer is None:
             self._give_up(serial, use, keys)
@@ -175,9 +189,9 @@ class Client:
 
     # ---- reading
 
-    def bytes_at(self, row: NDArray[np.int64]) -> NDArray[np.uint8] | None:
+    def bytes_at(self, row: list[int]) -> NDArray[np.uint8] | None:
         """The bytes that a row of an answer tells of; None where they are damaged or gone."""
-        kind, segment, offset, numbers, skeleton, check = row.tolist()
+        kind, segment, offset, numbers, skeleton, check = row
         end = offset + numbers + skeleton
         if kind == IN_MEMORY:
             return self._memory[offset:end]
@@ -187,6 +201,36 @@ class Client:
             return None
         data = found[offset:end]
         return data if check < 0 or checksum(data) == check else None
+
+    def lying(self, rows: Rows) -> tuple[bytes, list[int]] | None:
+        """The skeleton that all these samples have, and the address of each one's numbers.
+
+        None where they differ, or one of them isn't there, or must be looked at first.
+        """
+        skeleton = b""
+        addresses: list[int] = []
+        for kind, segment, offset, numbers, length, check in rows.tolist():
+            if kind != IN_MEMORY and (kind != IN_FILE or check >= 0):
+                return None
+            place = self._places.get(segment) or self._place(segment)
+            if place is None:
+                return None
+            start, view = place
+            own = view[offset + numbers : offset + numbers + length]
+            if not addresses:
+                skeleton = own.tobytes()
+            if own != skeleton:
+                return None
+            addresses.append(start + offset)
+        return skeleton, addresses
+
+    def _place(self, segment: int) -> tuple[int, memoryview] | None:
+        """Address and bytes of a segment, or of the memory: -1."""
+        found = self._memory if segment < 0 else self._segment(segment)
+        if found is None:
+            return None
+        place = self._places[segment] = found.ctypes.data, found.data
+        return place
 
     def _segment(self, segment: int) -> NDArray[np.uint8] | None:
         found = self._segments.get(segment)

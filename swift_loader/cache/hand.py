@@ -85,9 +85,10 @@ class ByHand:
                 return make()
             serial, rows = found
         if rows[0, 0] != TO_MAKE:
-            data = client.bytes_at(rows[0])
+            row = rows[0].tolist()
+            data = client.bytes_at(row)
             if data is not None:
-                kept, value = rebuilt(data, int(rows[0, 3]), copy=True)
+                kept, value = rebuilt(data, row[3], copy=True)
                 client.done(serial)
                 return value if kept == text else make()
             client.done(serial)

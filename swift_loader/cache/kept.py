@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from swift_loader.batch.arena import Arena
+from swift_loader.batch.codec import pattern_of
 from swift_loader.batch.fetch import Raised
+from swift_loader.batch.stacked import stacked
 from swift_loader.cache.client import Client, StoreGoneError, Use
 from swift_loader.cache.messages import BUSY, TO_MAKE, Rows
 from swift_loader.cache.naming import StoreName
@@ -26,6 +30,7 @@ _WAIT_S = 10.0
 """For a sample that another process makes; then it is made here too. Samples may be slow, but a
 process that was stopped makes none."""
 _DAMAGED = -2
+_MOST_ORDERED = 16
 _CHUNK_BYTES = 1 << 24
 
 Make = Callable[[list[int]], list[Any]]
@@ -91,10 +96,17 @@ class Writer:
             )
 
 
+class _Ordered(NamedTuple):
+    plan: Plan | None
+    use: Use
+    keys: list[int]
+
+
 class Kept:
     """The samples of one data set, for one consumer. For one thread.
 
-    `copies`: code of the user's sees the samples.
+    `copies`: code of the user's sees the samples. While a batch is collated, the store already looks
+    for the samples of the next one that was ordered.
     """
 
     def __init__(self, name: StoreName, consumer: int, *, copies: bool) -> None:
@@ -104,13 +116,22 @@ class Kept:
         self._plan: Plan | None = None
         self._client: Client | None = None
         self._writer = Writer()
+        self._ordered: deque[_Ordered] = deque(maxlen=_MOST_ORDERED)
+        self._looked: tuple[Client, Rows, Use, int] | None = None  # the answer is on its way
+        self._asked: tuple[Client, Rows, Rows] | None = None  # by `gather`, for `fetch`
         self._looked_at: list[int] = []
         self._given_up = False
         self._use = Use(0, -1, 0, consumer)
 
+    def ordered(self, plan: Plan | None, use: Use, keys: list[int]) -> None:
+        """A batch that is to be made after those that were ordered before."""
+        self._ordered.append(_Ordered(plan, use, keys))
+
     def begin(self, plan: Plan | None, use: Use) -> None:
         """The samples that are fetched now are for this batch. `plan`: of ordinary epochs."""
-        self._use = use
+        self._use, self._asked = use, None
+        while self._ordered and self._ordered.popleft().use != use:
+            pass
         if plan is not None and plan is not self._plan and plan != self._plan:
             self._plan = plan
             if self._client is not None and not self._client.closed:
@@ -143,6 +164,28 @@ class Kept:
             samples.update(zip(missing, make(missing), strict=True))
         return [samples[key] for key in keys]
 
+    def gather(self, keys: list[int], arena: Arena) -> Any:
+        """The batch of these, collated by default, straight out of the store.
+
+        None where that can't be, as a sample isn't there or they aren't alike: `fetch` them then.
+        """
+        client = self._connected()
+        if client is None:
+            return None
+        wanted = _different(keys)
+        rows = self._rows_of(client, wanted)
+        self._asked = client, wanted, rows
+        found = client.lying(rows) if len(wanted) == len(keys) else None
+        if found is None:
+            return None
+        skeleton, addresses = found
+        pattern = pattern_of(skeleton)
+        batch = None if pattern is None else stacked(pattern, addresses, arena)
+        if batch is not None:
+            self._asked = None
+            self._look_ahead(client)
+        return batch
+
     def close(self) -> None:
         """Leave the store."""
         if self._client is not None:
@@ -172,26 +215,60 @@ class Kept:
         self, client: Client, keys: list[int], make: Make, samples: dict[int, Any]
     ) -> None:
         """Read or make all of `keys`; those that can't be had in time are left out."""
-        wanted = np.array(list(dict.fromkeys(keys)), np.int64)
-        serial, rows = client.ask(wanted, self._use)
-        self._looked_at.append(serial)
+        wanted = _different(keys)
+        rows = self._rows_of(client, wanted)
+        nb_made = 0
         while True:
             to_make = self._read(client, wanted, rows, samples)
             if to_make:
+                nb_made += len(to_make)
                 self._make(client, to_make, make, samples)
             wanted = wanted[rows[:, 0] == BUSY]
             if not len(wanted):
-                return
+                break
             found = client.wait(wanted, self._use, _WAIT_S)
             if found is None:
                 return
             serial, rows = found
             self._looked_at.append(serial)
+        if nb_made <= len(keys) // 2:
+            self._look_ahead(client)
+
+    def _rows_of(self, client: Client, wanted: Rows) -> Rows:
+        """What the store says of these keys."""
+        asked, self._asked = self._asked, None
+        if asked is not None and asked[0] is client and np.array_equal(asked[1], wanted):
+            return asked[2]
+        rows = self._rows_looked_for(client, wanted)
+        if rows is None:
+            serial, rows = client.ask(wanted, self._use)
+            self._looked_at.append(serial)
+        return rows
+
+    def _look_ahead(self, client: Client) -> None:
+        """Have the store look for the next batch's samples. The last that is said for this one."""
+        if self._ordered and self._ordered[0].plan == self._plan:
+            _, use, keys = self._ordered[0]
+            wanted = _different(keys)
+            self._looked = client, wanted, use, client.look(wanted, use)
+
+    def _rows_looked_for(self, client: Client, wanted: Rows) -> Rows | None:
+        """The answer to a `look`, where that was for this batch."""
+        looked, self._looked = self._looked, None
+        if looked is None or looked[0] is not client:
+            return None
+        _, keys, use, serial = looked
+        rows = client.looked()
+        if use != self._use or not np.array_equal(keys, wanted):
+            client.done(serial)
+            return None
+        self._looked_at.append(serial)
+        return rows
 
     def _read(self, client: Client, keys: Rows, rows: Rows, samples: dict[int, Any]) -> list[int]:
         """Read what is there; those that are to be made."""
         to_make = []
-        for key, row in zip(keys.tolist(), rows, strict=True):
+        for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
             if row[0] == TO_MAKE:
                 to_make.append(key)
             elif row[0] != BUSY:
@@ -200,7 +277,7 @@ class Kept:
                     client.keep([(self._use.variant, key, 0, 0, _DAMAGED)])
                     to_make.append(key)
                 else:
-                    samples[key] = rebuilt(data, int(row[3]), copy=self._copies)
+                    samples[key] = rebuilt(data, row[3], copy=self._copies)
         return to_make
 
     def _make(self, client: Client, keys: list[int], make: Make, samples: dict[int, Any]) -> None:
@@ -218,3 +295,8 @@ class Kept:
         finally:
             if not kept and not client.closed:  # others need not wait for these
                 client.keep([(self._use.variant, key, 0, 0, 0) for key in keys])
+
+
+def _different(keys: list[int]) -> Rows:
+    """Each key once."""
+    return np.array(list(dict.fromkeys(keys)), np.int64)

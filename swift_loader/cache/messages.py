@@ -1,8 +1,8 @@
 """What the store of a cache and its clients say to each other.
 
-Client (a worker, or a training process) to store: `Enter`, `Course`, `Ask`, `Wait`, `Room`, `Keep`,
-`Done`, `Trouble`, `Tell`. Store to client: `Entered` (with the memory's descriptor), `Answer` to
-`Ask` and `Wait`, `Placed` to `Room`, `Heard` to `Trouble`, `Told` to `Tell`.
+Client (a worker, or a training process) to store: `Enter`, `Course`, `Look`, `Ask`, `Wait`, `Room`,
+`Keep`, `Done`, `Trouble`, `Tell`. Store to client: `Entered` (with the memory's descriptor),
+`Answer` to `Look`, `Ask` and `Wait`, `Placed` to `Room`, `Heard` to `Trouble`, `Told` to `Tell`.
 
 Rows of numbers travel as int64 arrays; their columns stand at each message. A key is a sample's
 number, or for what a data set keeps by hand a negative number made of its key.
@@ -24,7 +24,8 @@ from swift_loader.transport.table import message
 
 __all__ = [
     *("BUSY", "IN_FILE", "IN_MEMORY", "TO_MAKE", "UNPLANNED", "Answer", "Ask", "Course", "Done"),
-    *("Enter", "Entered", "Heard", "Keep", "Placed", "Room", "Rows", "Tell", "Told", "Trouble"),
+    *("Enter", "Entered", "Heard", "Keep", "Look", "Placed", "Room", "Rows", "Tell", "Told"),
+    "Trouble",
     "Wait",
 ]
 
@@ -106,6 +107,32 @@ class Ask(NamedTuple):
 
     @classmethod
     def unpacked(cls, payload: bytes) -> Ask:
+        """What was packed."""
+        return cls(*_as_asked(payload))
+
+
+@message
+class Look(NamedTuple):
+    """Where are these keys, which are wanted next? What isn't there is `BUSY` in the answer.
+
+    So it lays nothing on the client, which asks in its turn for what was not there.
+    """
+
+    serial: int
+    done: int
+    variant: int
+    epoch: int
+    k: int
+    consumer: int
+    ahead: bool
+    keys: Rows
+
+    def packed(self) -> bytes:
+        """For `swift_loader.transport.table`."""
+        return _asked(*self)
+
+    @classmethod
+    def unpacked(cls, payload: bytes) -> Look:
         """What was packed."""
         return cls(*_as_asked(payload))
 

@@ -30,6 +30,7 @@ from swift_loader.cache.messages import (
     Entered,
     Heard,
     Keep,
+    Look,
     Placed,
     Room,
     Tell,
@@ -152,6 +153,8 @@ class Store:
         match message:
             case Ask():
                 self._answer(client, books.ask(client, message))
+            case Look():
+                self._answer(client, books.ask(client, Ask(*message), claims=False))
             case Wait():
                 self._send(books.wait(client, message))
             case Room():

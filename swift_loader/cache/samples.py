@@ -2,22 +2,69 @@
 
 Whatever code of the user's sees a sample may change it or keep it. So samples are views over the
 store only where nothing but our own collate looks at them; else they are copies.
+
+The few ints and floats of a sample that is plain else (an image and its label, say) go among the
+numbers too. So all samples of such a data set have one skeleton, which is read once: see
+`swift_loader.batch.patterns`.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from swift_loader.batch import rebuild
 from swift_loader.batch.arena import Arena, SlotTooSmall
 from swift_loader.batch.codec import decode, encode
+from swift_loader.batch.reduce import BASE
 
 __all__ = ["Laid", "Layer", "rebuilt"]
 
 _FIRST_BYTES = 1 << 18
+_DEEPEST = 4
+_MOST_NUMBERS = 16
+_CELL_BYTES = 8
 Bytes = NDArray[np.uint8]
+
+
+class _Number:
+    """Stands for an int or a float while its sample is encoded."""
+
+    __slots__ = ("kind", "offset", "value")
+
+    def __init__(self, kind: str, offset: int, value: float) -> None:
+        self.kind, self.offset, self.value = kind, offset, value
+
+    def __reduce__(self) -> Any:
+        return rebuild.number, (BASE, self.kind, self.offset)
+
+
+class _NotPlain(Exception):
+    """The sample holds something that has a skeleton of its own anyway, or no number."""
+
+
+def _without_numbers(part: Any, numbers: list[_Number], depth_left: int) -> Any:
+    """`part` with a place for each number, which is added to `numbers`. Raises `_NotPlain`."""
+    kind = type(part)
+    if kind is int or kind is float:
+        if len(numbers) == _MOST_NUMBERS or (kind is int and not -(2**63) <= part < 2**63):
+            raise _NotPlain
+        numbers.append(_Number("<q" if kind is int else "<d", len(numbers) * _CELL_BYTES, part))
+        return numbers[-1]
+    if kind in _UNCHANGED:
+        return part
+    if not depth_left or (kind is not tuple and kind is not dict):
+        raise _NotPlain
+    if kind is tuple:
+        return tuple([_without_numbers(each, numbers, depth_left - 1) for each in part])
+    return {key: _without_numbers(each, numbers, depth_left - 1) for key, each in part.items()}
+
+
+_UNCHANGED = frozenset((Tensor, np.ndarray, bool, type(None)))
 
 
 class Laid:
@@ -39,13 +86,24 @@ class Layer:
 
     def lay(self, sample: Any) -> Laid:
         """The sample's bytes. Raises what `encode` does for what can't leave this process."""
+        numbers: list[_Number] = []
+        try:
+            sample = _without_numbers(sample, numbers, _DEEPEST)
+        except _NotPlain:
+            numbers.clear()
+        cells_bytes = _CELL_BYTES * len(numbers)
         while True:
             self._arena.reset()
+            self._arena.reserve(cells_bytes)
             try:
                 skeleton = encode(sample, self._arena)
             except SlotTooSmall as short:
-                self._arena = Arena(np.empty(short.needed_bytes * 5 // 4, np.uint8))
+                nbytes = short.needed_bytes + cells_bytes + _FIRST_BYTES
+                self._arena = Arena(np.empty(nbytes * 5 // 4, np.uint8))
                 continue
+            cells = self._arena.array_at(0, (cells_bytes,), np.dtype(np.uint8))
+            for number in numbers:
+                struct.pack_into(number.kind, cells, number.offset, number.value)
             used = self._arena.used_bytes
             return Laid(self._arena.array_at(0, (used,), np.dtype(np.uint8)), skeleton)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
+from swift_loader.batch.arena import Arena
 from swift_loader.batch.asynchronous import Loop
 from swift_loader.batch.fetch import Source
 from swift_loader.cache.ahead import Ahead
@@ -42,6 +44,7 @@ class WorkerStore:
         self._name = name
         self._consumer = consumer
         self._nb_threads = nb_threads
+        self._copies = copies
         keeps = name.samples and not trial
         self._kept = Kept(name, consumer, copies=copies) if keeps else None
         self.source: Source | None = self._kept
@@ -51,6 +54,11 @@ class WorkerStore:
         self._by_hand = ByHand(None if trial else name, consumer)
         set_current(self._by_hand)
 
+    @property
+    def gather(self) -> Callable[[list[int], Arena], Any] | None:
+        """Makes a batch straight out of the store, where only our own collate sees samples."""
+        return None if self._kept is None or self._copies else self._kept.gather
+
     def read_ahead(self, dataset: Any, loop: Loop | None, pool: ThreadPoolExecutor | None) -> None:
         """Read ahead from now on, where the data set waits for I/O and so can be asked ahead."""
         if self._kept is not None and (loop is not None or pool is not None):
@@ -58,23 +66,31 @@ class WorkerStore:
 
     def ordered(self, plan: Plan, number: Number, planned: list[int]) -> None:
         """A batch was ordered; `planned` is empty where its keys are a sampler's."""
-        if self._ahead is not None and planned:
-            variant = variant_of(plan.calls)
-            self._ahead.want(plan, number.epoch, self._consumer, number.k, variant)
+        if self._kept is None or not planned:
+            return
+        course, use = self._course_of(plan, number)
+        self._kept.ordered(course, use, planned)
+        if self._ahead is not None:
+            self._ahead.want(plan, number.epoch, self._consumer, number.k, use.variant)
 
     def begin(self, plan: Plan, number: Number, by_sampler: bool) -> None:
         """A batch is made now."""
         if self._kept is None:
             return
-        variant = variant_of(plan.calls)
         if by_sampler:
+            variant = variant_of(plan.calls)
             self._kept.begin(None, Use(variant, UNPLANNED, 0, self._consumer))
             return
-        course = replace(plan, calls=()) if plan.calls else plan
-        use = Use(variant, number.epoch, number.k, self._consumer)
-        self._kept.begin(course if plan.spans is None else None, use)
+        self._kept.begin(*self._course_of(plan, number))
         if self._ahead is not None:
             self._ahead.begun(number.epoch, number.k)
+
+    def _course_of(self, plan: Plan, number: Number) -> tuple[Plan | None, Use]:
+        """The plan that ordinary epochs go by, if this one does, and what its samples are for."""
+        use = Use(variant_of(plan.calls), number.epoch, number.k, self._consumer)
+        if plan.spans is not None:
+            return None, use
+        return (replace(plan, calls=()) if plan.calls else plan), use
 
     def end(self) -> None:
         """It is made, or can't be."""

@@ -93,6 +93,7 @@ TABLE = (
     Row(75, "Heard", _STORE, _CLIENT),
     Row(76, "Tell", _CLIENT, _STORE),
     Row(77, "Told", _STORE, _CLIENT),
+    Row(78, "Look", _CLIENT, _STORE, "struct"),
 )
 
 _ROW_OF = {row.name: row for row in TABLE}

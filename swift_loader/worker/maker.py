@@ -83,8 +83,9 @@ class Maker:
             store.read_ahead(dataset, self._fetcher.loop, self._fetcher.pool)
         self._fetch = self._fetcher.fetch if recipe.auto_collation else self._fetcher.fetch_one
         users = (recipe.transform, recipe.collate_fn, recipe.batch_encoder)
-        is_plain = recipe.auto_collation and store is None and not any(users)
-        self._gather = gather_of(dataset) if is_plain else None
+        self._gather: Callable[[list[int], Arena], Any] | None = None
+        if recipe.auto_collation and not any(users):
+            self._gather = gather_of(dataset) if store is None else store.gather
         self._gather_may_draw = reads_documents(dataset)
         self._nb_timed = 0  # batches to come whose samples are timed one by one
 

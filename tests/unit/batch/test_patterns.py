@@ -15,6 +15,8 @@ from swift_loader.batch.patterns import LONGEST_BYTES, Patterns, build
 
 X, Y = torch.arange(6).view(2, 3), torch.tensor([0.5, 1.5], dtype=torch.bfloat16)
 
+FIELDS = np.zeros(3, [("a", "i4"), ("b", "f8")])
+
 
 def encoded(batch: Any) -> tuple[bytes, np.ndarray[Any, np.dtype[np.uint8]]]:
     buffer = bytearray(1 << 16)
@@ -25,8 +27,11 @@ def encoded(batch: Any) -> tuple[bytes, np.ndarray[Any, np.dtype[np.uint8]]]:
 
 @pytest.mark.parametrize(
     "batch",
-    [X, [X, Y], {"x": X, 1: (Y, None)}, {"a": [{"b": X}, []], "c": "text", "d": (1.5, True)}],
-    ids=["tensor", "list", "nested", "mixed"],
+    [
+        *(X, [X, Y], {"x": X, 1: (Y, None)}),
+        *({"a": [{"b": X}, []], "c": "text", "d": (1.5, True)}, (X.numpy(), X.T.numpy())),
+    ],
+    ids=["tensor", "list", "nested", "mixed", "arrays"],
 )
 def test_a_plain_skeleton_has_a_pattern_when_it_comes_again(batch: Any) -> None:
     skeleton, base = encoded(batch)
@@ -50,7 +55,7 @@ def _deep() -> Any:
 
 @pytest.mark.parametrize(
     "batch",
-    [_twice(X), _twice([X]), _twice({}), OrderedDict(x=X), {1, 2}, X.T, X.numpy(), b"", _deep()],
+    [_twice(X), _twice([X]), _twice({}), OrderedDict(x=X), {1, 2}, X.T, FIELDS, b"", _deep()],
     ids=[
         "tensor twice",
         "list twice",
@@ -58,7 +63,7 @@ def _deep() -> Any:
         "class",
         "set",
         "view",
-        "array",
+        "array with fields",
         "bytes",
         "deep",
     ],

@@ -61,7 +61,7 @@ def tensor(base: npt.NDArray[np.uint8], name: str, offset: int, *shape: int) -> 
 
 def number(base: npt.NDArray[np.uint8], kind: str, offset: int) -> Any:
     """An int or a float, of a format of `struct`."""
-    return unpack_from(kind, base, offset)[0]
+    return unpack_from(kind, base.data, offset)[0]
 
 
 def array(

@@ -4,7 +4,7 @@
     What a user says: `Cache`.
 `naming`, `fingerprint`
     Which store that is: what the processes that share one have in common.
-`process`, `books`
+`process`, `books`, `held`
     The store of a host: a process that holds the memory, and its books (pure).
 `farthest`, `schedule`, `extents`
     What goes when there is no room, when a sample is wanted again, where samples lie. All pure.

@@ -12,7 +12,6 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -60,7 +59,9 @@ class Ahead:
         self._now = (-1, -1)  # the batch that is made
         self._client: Client | None = None
         self._writer = Writer()
-        self._writing = threading.Lock()
+        self._writing = threading.Lock()  # of the client
+        self._finished: deque[tuple[Use, int, Any, float]] = deque()  # fetched, to be written
+        self._ending = threading.Lock()
         self._closed = False
 
     # ---- by the worker
@@ -145,8 +146,9 @@ class Ahead:
             except Exception:  # noqa: BLE001 - its batch will say so
                 samples = []
             cost_s = (time.perf_counter() - began_s) / max(1, len(keys))
-            good = len(samples) == len(keys)
-            self._ended(keys, samples if good else None, use, cost_s)
+            good = samples if len(samples) == len(keys) else [_NOTHING] * len(keys)
+            self._finished.extend((use, *each, cost_s) for each in zip(keys, good, strict=True))
+            self._end()
             return
         await asyncio.gather(*(self._await_one(key, use) for key in keys))
 
@@ -155,34 +157,51 @@ class Ahead:
         try:
             sample = await self._dataset[key]
         except Exception:  # noqa: BLE001 - its batch will say so
-            self._ended([key], None, use, 0.0)
-        else:
-            self._ended([key], [sample], use, time.perf_counter() - began_s)
+            sample = _NOTHING
+        self._finished.append((use, key, sample, time.perf_counter() - began_s))
+        if len(self._finished) == 1:  # others that end now are written together with it
+            asyncio.get_running_loop().call_soon(self._end)
 
     def _fetch_one(self, key: int, use: Use) -> None:
         began_s = time.perf_counter()
         try:
             sample = self._dataset[key]
         except Exception:  # noqa: BLE001 - its batch will say so
-            self._ended([key], None, use, 0.0)
-        else:
-            self._ended([key], [sample], use, time.perf_counter() - began_s)
+            sample = _NOTHING
+        self._finished.append((use, key, sample, time.perf_counter() - began_s))
+        self._end()
 
-    def _ended(
-        self, keys: Sequence[int], samples: Sequence[Any] | None, use: Use, cost_s: float
-    ) -> None:
+    def _end(self) -> None:
+        """Write what has come, unless a thread is at that, which takes this along."""
+        while self._finished and self._ending.acquire(blocking=False):
+            try:
+                came = [self._finished.popleft() for _ in range(len(self._finished))]
+                self._write(came)
+            finally:
+                self._ending.release()
+            with self._lock:
+                self._under_way -= len(came)
+            self._go_on()
+
+    def _write(self, came: list[tuple[Use, int, Any, float]]) -> None:
+        by_use: dict[Use, list[tuple[int, Any, float]]] = {}
+        for use, key, sample, cost_s in came:
+            by_use.setdefault(use, []).append((key, sample, cost_s))
         try:
             with self._writing:
                 client = self._client
                 if client is None or client.closed:
-                    pass  # the store was killed; who needs the samples makes them
-                elif samples is None:
-                    client.keep([(use.variant, key, 0, 0, 0) for key in keys])
-                else:
-                    pairs = list(zip(keys, samples, strict=True))
-                    self._writer.put(client, pairs, use, cost_s)
+                    return  # the store was killed; who needs the samples makes them
+                for use, samples in by_use.items():
+                    good = [(key, sample) for key, sample, _ in samples if sample is not _NOTHING]
+                    bad = [key for key, sample, _ in samples if sample is _NOTHING]
+                    if bad:
+                        client.keep([(use.variant, key, 0, 0, 0) for key in bad])
+                    mean_s = sum(cost_s for *_, cost_s in samples) / len(samples)
+                    self._writer.put(client, good, use, mean_s)
         except StoreGoneError:
             pass  # the same
-        with self._lock:
-            self._under_way -= len(keys)
-        self._go_on()
+
+
+_NOTHING = object()
+"""Stands for the sample that raised."""

@@ -25,14 +25,14 @@ last, if that is wanted later.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from swift_loader.cache.extents import ALIGNMENT_BYTES, Extents
+from swift_loader.cache.extents import Extents
 from swift_loader.cache.farthest import Farthest
 from swift_loader.cache.files import Index, Record
+from swift_loader.cache.held import Client, Counts, Key, Sample, Waiting, is_busy, is_free
 from swift_loader.cache.messages import (
     BUSY,
     IN_FILE,
@@ -53,7 +53,6 @@ from swift_loader.telemetry.stats import CacheStats
 
 __all__ = ["Books", "Freed", "Reply"]
 
-Key = tuple[int, int]
 _OWN_BYTES = 256
 """What the books themselves take for a sample, about; it counts."""
 
@@ -72,55 +71,6 @@ class Freed(NamedTuple):
     nbytes: int
 
 
-@dataclass(slots=True, eq=False)
-class _Sample:
-    key: Key
-    numbers: int = 0
-    skeleton: int = 0
-    cost_us: int = 0
-    offset: int = -1  # in memory
-    there: bool = False  # in memory, and written
-    file: tuple[int, int, int] | None = None  # segment, offset, checksum or -1: written
-    placed_in: tuple[int, int] | None = None  # where its maker writes it
-    maker: int | None = None
-    pins: int = 0
-    waits: list[_Waiting] = field(default_factory=list)
-
-    @property
-    def extent(self) -> int:
-        return -(-(self.numbers + self.skeleton) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    client: int
-    wait: Wait
-    over: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Client:
-    consumer: int
-    made: set[Key] = field(default_factory=set)  # or to be made
-    pinned: dict[int, list[_Sample]] = field(default_factory=dict)
-    waiting: dict[int, _Waiting] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Counts:
-    hits: int = 0
-    misses: int = 0
-    disk_hits: int = 0
-    hit_bytes: int = 0
-    saved_us: int = 0
-
-    def hit(self, sample: _Sample) -> None:
-        """One that was there."""
-        self.hits += 1
-        self.hit_bytes += sample.numbers + sample.skeleton
-        self.saved_us += sample.cost_us
-
-
 class Books:
     """See the module's text. `memory`: the bound, in bytes; 0: nothing is kept in memory."""
 
@@ -128,22 +78,22 @@ class Books:
         self._memory = memory
         self._extents = Extents(span, page)
         self._index = index
-        self._samples: dict[Key, _Sample] = {}
+        self._samples: dict[Key, Sample] = {}
         self._order: Farthest[Key] = Farthest()  # what is in memory
-        self._clients: dict[int, _Client] = {}
+        self._clients: dict[int, Client] = {}
         self._course: Plan | None = None
         self._schedule = Schedule(None)
         self._epoch = -1  # the latest that was asked for
         self._variant = 0
         self._variant_since = -1  # epoch
         self._reach = self._deepest = 0  # batches that the epoch before, and this one, have had
-        self._counts: defaultdict[int, _Counts] = defaultdict(_Counts)
+        self._counts: defaultdict[int, Counts] = defaultdict(Counts)
         self._is_short = False  # while there is room for all, nobody needs to know what may go
         self._kept = self._evicted = self._refused = 0
         self.freed: list[Freed] = []
         self.written: list[Record] = []
         for record in index.records if index is not None else ():
-            sample = _Sample((0, record.key), record.numbers, record.skeleton, record.cost_us)
+            sample = Sample((0, record.key), record.numbers, record.skeleton, record.cost_us)
             check = record.check if record.doubtful else -1
             sample.file = record.segment, record.offset, check
             self._samples[sample.key] = sample
@@ -152,7 +102,7 @@ class Books:
 
     def enter(self, client: int, consumer: int) -> None:
         """A client is there."""
-        self._clients[client] = _Client(consumer)
+        self._clients[client] = Client(consumer)
 
     def leave(self, client: int) -> list[Reply]:
         """It is gone, however that came: others make what it was at."""
@@ -188,7 +138,7 @@ class Books:
             self.done(client, ask.done)
         self._note_epoch(ask)
         counts = self._counts[ask.consumer]
-        pinned: list[_Sample] = []
+        pinned: list[Sample] = []
         table: list[int] = []  # row after row
         variant, known = ask.variant, self._samples
         for number in ask.keys.tolist():
@@ -198,7 +148,7 @@ class Books:
                 if not claims:
                     table += BUSY, -1, -1, 0, 0, -1
                     continue
-                sample = known[key] = _Sample(key)
+                sample = known[key] = Sample(key)
             if sample.there:
                 if not ask.ahead:
                     sample.pins += 1
@@ -229,15 +179,15 @@ class Books:
 
     def wait(self, client: int, wait: Wait) -> list[Reply]:
         """Answer `wait` now if that can be, else later."""
-        waiting = _Waiting(client, wait)
+        waiting = Waiting(client, wait)
         found = [self._samples.get((wait.variant, key)) for key in wait.keys.tolist()]
-        if any(sample is None or _is_free(sample) for sample in found) or not any(
-            sample is not None and _is_busy(sample) for sample in found
+        if any(sample is None or is_free(sample) for sample in found) or not any(
+            sample is not None and is_busy(sample) for sample in found
         ):
             return [self._answered(waiting)]
         self._clients[client].waiting[wait.serial] = waiting
         for sample in found:
-            if sample is not None and _is_busy(sample):
+            if sample is not None and is_busy(sample):
                 sample.waits.append(waiting)
         return []
 
@@ -255,11 +205,13 @@ class Books:
         """Where the client may write samples that it has made. Raises `OSError` of the files."""
         me = self._clients[client]
         placed = []
-        for variant, number, epoch, k, ahead, numbers, skeleton, cost_us in room.rows.tolist():
+        rows = room.rows.tolist()
+        for row, time in zip(rows, self._times_of_new(rows), strict=True):
+            variant, number, _, _, ahead, numbers, skeleton, cost_us = row
             key = variant, number
             sample = self._samples.get(key)
             if sample is None:
-                sample = self._samples[key] = _Sample(key)
+                sample = self._samples[key] = Sample(key)
             if sample.offset >= 0 or sample.maker not in (None, client):
                 placed.append((-1, -1, -1))  # somebody else has been faster
                 continue
@@ -267,7 +219,6 @@ class Books:
             me.made.add(key)
             sample.numbers, sample.skeleton = numbers, skeleton
             sample.cost_us = max(sample.cost_us, cost_us)
-            time = self._time(variant, number, epoch, k, bool(ahead))
             if self._make_room(sample.extent, time if ahead else self._end_of_reach(time)):
                 start = self._extents.hole(sample.extent)
                 assert start is not None
@@ -280,8 +231,7 @@ class Books:
             if self._index is not None and sample.file is None and not variant:
                 sample.placed_in = self._index.place(numbers + skeleton)
             placed.append((sample.offset, *(sample.placed_in or (-1, -1))))
-        rows = np.array(placed, np.int64).reshape(-1, 3)
-        return Placed(room.serial, rows)
+        return Placed(room.serial, np.array(placed, np.int64).reshape(-1, 3))
 
     def keep(self, client: int, keep: Keep) -> list[Reply]:
         """What was placed is written, or isn't; `written` has what the index is to be told."""
@@ -360,7 +310,7 @@ class Books:
         for key, time in zip(late, self._after(numbers, ask.epoch - 1), strict=True):
             self._order.put(key, time if key[0] == self._variant else NEVER)
 
-    def _times(self, ask: Ask, samples: list[_Sample]) -> list[int]:
+    def _times(self, ask: Ask, samples: list[Sample]) -> list[int]:
         """When each of these is wanted again after this."""
         if ask.epoch == UNPLANNED or ask.variant != self._variant or not self._schedule.steps:
             return [NEVER] * len(samples)
@@ -398,12 +348,16 @@ class Books:
         found: list[int] = times.tolist()
         return found
 
-    def _time(self, variant: int, number: int, epoch: int, k: int, ahead: bool) -> int:
+    def _times_of_new(self, rows: list[list[int]]) -> list[int]:
+        """When each sample of these rows of `Room`, all for one batch, is wanted next."""
+        if not rows:
+            return []
+        variant, _, epoch, k, ahead, *_ = rows[0]
         if epoch == UNPLANNED or variant != self._variant or not self._schedule.steps:
-            return NEVER
+            return [NEVER] * len(rows)
         if ahead:
-            return self._schedule.time(epoch, k)
-        return self._after(np.array([number]), epoch)[0]
+            return [self._schedule.time(epoch, k)] * len(rows)
+        return self._after(np.array([row[1] for row in rows], np.int64), epoch)
 
     def _end_of_reach(self, time: int) -> int:
         """What is wanted after this may go for a sample that is wanted at `time`."""
@@ -441,7 +395,7 @@ class Books:
                 self._evict(sample)
                 self._evicted += 1
 
-    def _evict(self, sample: _Sample) -> None:
+    def _evict(self, sample: Sample) -> None:
         freed = self._extents.give(sample.offset, sample.extent)
         if freed is not None:
             self.freed.append(Freed(*freed))
@@ -449,22 +403,22 @@ class Books:
         sample.offset, sample.there = -1, False
         self._forget(sample)
 
-    def _forget(self, sample: _Sample) -> None:
-        if _is_free(sample) and not sample.waits:
+    def _forget(self, sample: Sample) -> None:
+        if is_free(sample) and not sample.waits:
             self._samples.pop(sample.key, None)
 
-    def _unpin(self, samples: list[_Sample] | tuple[()]) -> None:
+    def _unpin(self, samples: list[Sample] | tuple[()]) -> None:
         for sample in samples:
             sample.pins -= 1
 
-    def _drop_placed(self, sample: _Sample) -> None:
+    def _drop_placed(self, sample: Sample) -> None:
         """What was placed and isn't written has no place any more."""
         sample.placed_in = None
         if sample.offset >= 0 and not sample.there:
             sample.pins -= 1
             self._evict(sample)
 
-    def _released(self, sample: _Sample) -> list[Reply]:
+    def _released(self, sample: Sample) -> list[Reply]:
         """Its maker is done with `sample`: answer those that can go on."""
         waits, sample.waits = sample.waits, []
         replies = []
@@ -474,32 +428,23 @@ class Books:
             keys = waiting.wait.keys.tolist()
             variant = waiting.wait.variant
             found = [self._samples.get((variant, key)) for key in keys]
-            free = any(each is None or _is_free(each) for each in found)
-            busy = any(each is not None and _is_busy(each) for each in found)
+            free = any(each is None or is_free(each) for each in found)
+            busy = any(each is not None and is_busy(each) for each in found)
             if free or not busy:
                 waiting.over = True
                 self._clients[waiting.client].waiting.pop(waiting.wait.serial, None)
                 replies.append(self._answered(waiting))
             else:
                 for each in found:
-                    if each is not None and _is_busy(each) and waiting not in each.waits:
+                    if each is not None and is_busy(each) and waiting not in each.waits:
                         each.waits.append(waiting)
         self._forget(sample)
         return replies
 
-    def _answered(self, waiting: _Waiting) -> Reply:
+    def _answered(self, waiting: Waiting) -> Reply:
         wait = waiting.wait
         return Reply(waiting.client, self.ask(waiting.client, Ask(*wait)))
 
 
 _DAMAGED = -2
 """The checksum in a row of `Keep` that says: what lies in the file is damaged."""
-
-
-def _is_free(sample: _Sample) -> bool:
-    """Neither there nor made by anybody."""
-    return not sample.there and sample.file is None and sample.maker is None
-
-
-def _is_busy(sample: _Sample) -> bool:
-    return not sample.there and sample.file is None and sample.maker is not None

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -82,6 +84,7 @@ class Client:
         self._segments: dict[int, NDArray[np.uint8]] = {}
         self._places: dict[int, tuple[int, memoryview]] = {}
         self._files: dict[int, int] = {}  # descriptors that are written to
+        self._memory_fd = -1
         self._channel: Channel | None = None
         for left in reversed(range(_TRIES)):
             try:
@@ -99,8 +102,10 @@ class Client:
         fd = channel.take_fd()
         try:
             self._mapping = map_shared(fd, entered.span)
-        finally:
+        except BaseException:
             os.close(fd)
+            raise
+        self._memory_fd = fd
         self._memory: NDArray[np.uint8] = np.frombuffer(self._mapping, np.uint8)
         self._folder = Path(entered.folder) if entered.folder is not None else None
         self.note = entered.note
@@ -112,8 +117,10 @@ class Client:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-        for fd in self._files.values():
-            os.close(fd)
+        for fd in (self._memory_fd, *self._files.values()):
+            if fd >= 0:
+                os.close(fd)
+        self._memory_fd = -1
         self._files.clear()
 
     @property
@@ -259,10 +266,20 @@ class Client:
         return placed.rows
 
     def write_memory(self, offset: int, pieces: tuple[NDArray[np.uint8], ...]) -> None:
-        """Put pieces one after the other."""
+        """Put pieces one after the other.
+
+        By the descriptor where that can be: through the mapping, each fresh page would be faulted
+        in and filled with zeros first.
+        """
+        done = 0
+        if sys.platform == "linux":
+            with suppress(OSError):  # a limit of files' sizes, which the mapping doesn't have
+                done = os.pwritev(self._memory_fd, [piece.data for piece in pieces], offset)
         for piece in pieces:
-            self._memory[offset : offset + len(piece)] = piece
+            if done < len(piece):
+                self._memory[offset + done : offset + len(piece)] = piece[done:]
             offset += len(piece)
+            done = max(0, done - len(piece))
 
     def write_file(
         self, segment: int, offset: int, pieces: tuple[NDArray[np.uint8], ...]
@@ -271,11 +288,11 @@ class Client:
 
         The first client that finds out says so by a warning.
         """
-        data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         try:
-            written = os.pwrite(self._writable(segment), data.data, offset)
-            if written == len(data):
-                return checksum(data)
+            fd = self._writable(segment)
+            written = os.pwritev(fd, [piece.data for piece in pieces], offset)
+            if written == sum(map(len, pieces)):
+                return checksum(*pieces)
             why = "there is no room left"
         except (OSError, ForeignFilesError) as error:
             why = str(error)

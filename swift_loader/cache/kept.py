@@ -48,6 +48,7 @@ class Writer:
         cost_us = int(cost_s * 1e6)
         waiting: list[tuple[int, Any]] = []
         nbytes = 0
+        self._layer.clear()
         for key, sample in made:
             try:
                 laid = self._layer.lay(sample)
@@ -55,11 +56,11 @@ class Writer:
                 self._say(error)
                 client.keep([(use.variant, key, 0, 0, 0)])
                 continue
-            numbers, skeleton = laid.pieces
-            waiting.append((key, (numbers.copy(), skeleton)))
+            waiting.append((key, laid.pieces))
             nbytes += laid.numbers + laid.skeleton
             if nbytes > _CHUNK_BYTES:
                 self._write(client, waiting, use, cost_us)
+                self._layer.clear()
                 waiting, nbytes = [], 0
         if waiting:
             self._write(client, waiting, use, cost_us)
@@ -105,8 +106,8 @@ class _Ordered(NamedTuple):
 class Kept:
     """The samples of one data set, for one consumer. For one thread.
 
-    `copies`: code of the user's sees the samples. While a batch is collated, the store already looks
-    for the samples of the next one that was ordered.
+    `copies`: code of the user's sees the samples. While a batch is collated, the store already
+    looks for the samples of the next one that was ordered.
     """
 
     def __init__(self, name: StoreName, consumer: int, *, copies: bool) -> None:

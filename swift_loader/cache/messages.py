@@ -188,8 +188,8 @@ class Answer(NamedTuple):
 
 @message
 class Room(NamedTuple):
-    """Where may these lie? A row each: variant, key, epoch and `k` that they are for (as in `Ask`),
-    `ahead`, bytes of numbers and skeleton, microseconds that making it took.
+    """Where may these lie, samples for one batch? A row each: variant, key, epoch and `k` of that
+    (as in `Ask`), `ahead`, bytes of numbers and skeleton, microseconds that making it took.
     """
 
     serial: int

@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from swift_loader.batch import rebuild
-from swift_loader.batch.arena import Arena, SlotTooSmall
+from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
 from swift_loader.batch.codec import decode, encode
 from swift_loader.batch.reduce import BASE
 
 __all__ = ["Laid", "Layer", "rebuilt"]
 
 _FIRST_BYTES = 1 << 18
-_DEEPEST = 4
+_LARGE_BYTES = 1 << 23
+_DEEPEST = 8
 _MOST_NUMBERS = 16
 _CELL_BYTES = 8
 Bytes = NDArray[np.uint8]
@@ -68,7 +69,7 @@ _UNCHANGED = frozenset((Tensor, np.ndarray, bool, type(None)))
 
 
 class Laid:
-    """A sample's bytes, until the next one is laid."""
+    """A sample's bytes, until `Layer.clear`."""
 
     __slots__ = ("numbers", "pieces", "skeleton")
 
@@ -79,10 +80,15 @@ class Laid:
 
 
 class Layer:
-    """Lays samples, into memory of its own that is used again. For one thread."""
+    """Lays samples one after the other, into memory of its own. For one thread."""
 
     def __init__(self) -> None:
-        self._arena = Arena(np.empty(_FIRST_BYTES, np.uint8))
+        self._memory: Bytes = np.empty(_FIRST_BYTES, np.uint8)
+        self._end = 0
+
+    def clear(self) -> None:
+        """Nobody looks at what was laid any more: its memory is used again."""
+        self._end = 0
 
     def lay(self, sample: Any) -> Laid:
         """The sample's bytes. Raises what `encode` does for what can't leave this process."""
@@ -93,19 +99,20 @@ class Layer:
             numbers.clear()
         cells_bytes = _CELL_BYTES * len(numbers)
         while True:
-            self._arena.reset()
-            self._arena.reserve(cells_bytes)
+            rest = self._memory[self._end :]
+            arena = Arena(rest)
+            arena.reserve(cells_bytes)
             try:
-                skeleton = encode(sample, self._arena)
-            except SlotTooSmall as short:
-                nbytes = short.needed_bytes + cells_bytes + _FIRST_BYTES
-                self._arena = Arena(np.empty(nbytes * 5 // 4, np.uint8))
+                skeleton = encode(sample, arena)
+            except SlotTooSmall as short:  # what was laid keeps its memory
+                nbytes = short.needed_bytes + aligned_bytes(cells_bytes)
+                size = max(2 * min(len(self._memory), _LARGE_BYTES), nbytes * 5 // 4)
+                self._memory, self._end = np.empty(size, np.uint8), 0
                 continue
-            cells = self._arena.array_at(0, (cells_bytes,), np.dtype(np.uint8))
             for number in numbers:
-                struct.pack_into(number.kind, cells, number.offset, number.value)
-            used = self._arena.used_bytes
-            return Laid(self._arena.array_at(0, (used,), np.dtype(np.uint8)), skeleton)
+                struct.pack_into(number.kind, rest.data, number.offset, number.value)
+            self._end += arena.used_bytes
+            return Laid(rest[: arena.used_bytes], skeleton)
 
 
 def rebuilt(data: Bytes, numbers: int, *, copy: bool) -> Any:

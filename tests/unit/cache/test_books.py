@@ -171,3 +171,16 @@ class Clients(RuleBasedStateMachine):
 
 TestClients = Clients.TestCase
 TestClients.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+
+
+def test_who_looks_for_what_is_wanted_next_has_nothing_to_make() -> None:
+    books = Books(_MEMORY, 4 * _MEMORY, _PAGE)
+    for client in (1, 2):
+        books.enter(client, 0)
+    books.ask(1, _ask(1, 7))
+    _keep(books, 1, 7)
+    rows = books.ask(2, _ask(1, 7, 8), claims=False).rows
+    assert rows[:, 0].tolist() == [IN_MEMORY, BUSY]
+    assert books.figures(0).hits == 1
+    assert books.ask(1, _ask(2, 8)).rows[0, 0] == TO_MAKE  # nobody is at it
+    books.leave(2)

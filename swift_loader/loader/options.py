@@ -131,8 +131,8 @@ class Config:
     )
     transform: Callable[[Any], Any] | None = option(
         None, optional(function), DATA,
-        "called with each sample, in the worker, each time that the sample is used; what it "
-        "returns is collated. Random draws in it are seeded per batch.",
+        "the worker calls it with each sample, each time that the sample is used, and collates "
+        "what it returns. Its random draws are seeded for each batch",
     )
     collate_fn: Callable[[list[Any]], Any] | None = option(
         None, optional(function), DATA,
@@ -144,9 +144,8 @@ class Config:
     cache: Cache | None = option(
         None, as_cache, DATA,
         "keeps samples once they are made, for all ranks and workers of a host and for the epochs "
-        'to come: `"32GB"` of memory, or `swift_loader.cache.Cache(memory=, disk=, key=)`, also in '
-        "files that outlive the run. Random draws belong into `transform` then. See "
-        "`docs/cache.md`",
+        'to come: `"32GB"` of memory, or `swift_loader.Cache(memory=, disk=, key=)`, also in files '
+        "that outlive the run. Make random draws in `transform` then. See `docs/cache.md`",
         given="Cache | int | str | None",
     )
     batch_encoder: Callable[[Any], bytes] | None = option(
@@ -323,8 +322,8 @@ class Config:
     # ---- when things go wrong
     validate: bool = option(
         True, flag, FAULTS,
-        "make one batch before any worker is launched, and raise any error at once. Turn it off if "
-        "the data set is expensive to build",
+        "make one batch when the loader is built, and raise any error at once. Turn it off if the "
+        "data set is expensive to build",
     )
     timeout: float | None = option(
         600.0, optional(seconds_or_0), FAULTS,
@@ -344,17 +343,19 @@ class Config:
     )
     max_bad_samples: int | None = option(
         None, optional(whole(0)), FAULTS,
-        "how many samples may be skipped or replaced in an epoch before it is an error; `None`: no "
-        "bound",
+        "how many samples the loader may skip or replace in an epoch before it raises an error; "
+        "`None`: no bound",
     )
     max_worker_restarts: int = option(
-        10, whole(0), FAULTS, "how many dead workers are replaced in an epoch before it is an error"
+        10, whole(0), FAULTS,
+        "how many dead workers the loader replaces in an epoch before it raises an error",
     )
     max_deaths_per_batch: int = option(
         2, whole(1), FAULTS,
-        "how many workers one batch may end before it is an error: another worker makes it again, "
-        "from the second death on while it has nothing else to make. Where the last of them was "
-        "killed from outside (`SIGKILL`), the batch is tried once more",
+        "how many workers may die while making the same batch before the run ends with an error. "
+        "Until then, another worker makes the batch again; after the second death, it does so "
+        "while it has no other batch. If the last of them was killed from outside (`SIGKILL`), "
+        "the batch is tried once more",
     )
     # ---- seeing
     logger: LogConfig | None = option(
@@ -365,7 +366,8 @@ class Config:
     )
     benchmark: bool = option(
         True, flag, SEEING,
-        "writes figures of every stage into the log, a line a second: cheap enough to leave on",
+        "writes figures of every stage into the log (see `logger`), a line a second: cheap enough "
+        "to leave on",
     )
     benchmark_file: str | None = option(
         None, optional(path), SEEING,

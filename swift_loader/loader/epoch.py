@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from swift_loader.errors import ClosedError
+from swift_loader.errors import ClosedError, WorkerError
 from swift_loader.loader.bar import Bar
 from swift_loader.loader.delivering import Delivering
 from swift_loader.loader.static_buffers import StaticBuffers
@@ -143,7 +143,7 @@ class EpochIterator(Iterator[Any]):
         if len(standing.taken.beyond) >= standing.look_at:
             self._pass_over()
         if item.fault is not None:
-            raise item.fault  # the loop may go on: its batch counts as taken
+            raise _said(item.fault, number)  # the loop may go on: its batch counts as taken
         if standing.said_size is not None:
             standing.compare_size()
         if item.made is not None and item.made.state:
@@ -263,3 +263,15 @@ class EpochIterator(Iterator[Any]):
         if self._bar is not None:
             self._bar.close()
         raise StopIteration
+
+
+def _said(fault: BaseException, number: Number) -> BaseException:
+    """`fault`, or what stands for a `StopIteration`, which would end the loop in silence."""
+    if not isinstance(fault, StopIteration):
+        return fault
+    error = WorkerError(
+        f"batch {number.k} of epoch {number.epoch}: StopIteration: {fault}. Code of the data set, "
+        "or a function that was given, has raised it, for example by next() without a default"
+    )
+    error.__cause__ = fault
+    return error

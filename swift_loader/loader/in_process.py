@@ -172,5 +172,4 @@ def _original(error: MakeError) -> BaseException:
         cause = cause.__context__
     if isinstance(cause, BadSampleError):
         cause = cause.__cause__ or cause
-    cause.__context__ = None
     return cause

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
 
-from swift_loader import SwiftLoader, TooManyBadSamplesError
+from swift_loader import SwiftLoader, TooManyBadSamplesError, WorkerError
 from tests import datasets
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -107,6 +107,47 @@ def test_an_error_has_its_own_traceback_and_the_loop_may_go_on() -> None:
         pytest.raises(TooManyBadSamplesError, match="max_bad_samples=1"),
     ):
         list(loader)
+
+
+class Failing:
+    """Sample 1 raises while another error is handled; sample 2 raises `StopIteration`."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        if index == 1:
+            try:
+                return int("one")
+            except ValueError:
+                raise LookupError("sample 1")  # noqa: B904 - its context is to be seen
+        return next(iter(())) if index == 2 else index
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_errors_keep_their_context_and_none_ends_the_epoch_in_silence(num_workers: int) -> None:
+    with SwiftLoader(Failing, {}, num_workers=num_workers) as loader:
+        iterator = iter(loader)
+        assert next(iterator).tolist() == [0]
+        with pytest.raises(LookupError) as caught:
+            next(iterator)
+        assert isinstance(caught.value.__context__, ValueError)
+        with pytest.raises(WorkerError, match=r"batch 2 of epoch 0.*StopIteration") as ended:
+            next(iterator)
+        assert isinstance(ended.value.__cause__, StopIteration)
+        assert next(iterator).tolist() == [3]
+        assert list(iterator) == []
+
+
+def _stops(batch: Any, device: torch.device) -> Any:
+    return next(iter(()))
+
+
+def test_a_move_that_raises_stop_iteration_does_not_end_the_epoch() -> None:
+    with SwiftLoader(Failing, {}) as loader:
+        loader.start(to_device=_stops)
+        with pytest.raises(WorkerError, match="StopIteration"):
+            next(iter(loader))
 
 
 def test_streams_samplers_devices_and_from_dataloader() -> None:

@@ -14,6 +14,7 @@ from swift_loader.batch.identity import main_has
 from swift_loader.batch.seeding import generators_untouched
 from swift_loader.batch.shipping import pack, unpack
 from swift_loader.cache.keeper import Keeper
+from swift_loader.cache.naming import StoreName
 from swift_loader.errors import ClosedError
 from swift_loader.loader.caching import store_name
 from swift_loader.loader.delivering import Delivering
@@ -72,7 +73,7 @@ class Engine:
         self._kept: list[object] = []
         if config.in_process:
             self._own = recipe
-        elif like is not None and like._ships_as(self._config):
+        elif like is not None and like._ships_as(self._config, recipe.cache):
             self.payload_fd = os.dup(like.payload_fd)
             self._kept = list(like._kept)
         else:
@@ -87,6 +88,7 @@ class Engine:
         self._benchmark: BenchmarkWriter | None = None
         self._sinks: Pumps | None = None
         self._log: LogHandle | None = None
+        self._cache = recipe.cache
         self._store = Keeper(recipe.cache)
         self._to_say: dict[str, bool] = {}  # whether it was said; before there is a log, it is not
         # One that is forked holds what is here when the loader is started.
@@ -94,13 +96,17 @@ class Engine:
         with told():
             self._zygote = Zygote.acquire(config.start_method) if early else None
 
-    def _ships_as(self, config: Config) -> bool:
-        """Whether a loader of the same data set with these options ships the same things."""
+    def _ships_as(self, config: Config, cache: StoreName | None) -> bool:
+        """Whether a loader of the same data set with these options ships the same things.
+
+        The name of the store says more than the option: it follows from the number of consumers.
+        """
         mine = self._config
         in_recipe = {about.name for about in fields(Recipe)} - {"dataset_class", "dataset_kwargs"}
         return (
             self.payload_fd >= 0
             and mine.start_method == config.start_method != "fork"
+            and self._cache == cache
             and bool(mine.sources) == bool(config.sources)
             and all(getattr(mine, name) == getattr(config, name) for name in in_recipe)
         )

@@ -67,6 +67,18 @@ def test_what_is_large_is_in_memory_once() -> None:
         assert len(next(iter(two))) == 8
 
 
+def test_workers_of_both_keep_samples_where_their_own_loader_looks() -> None:
+    with (
+        SwiftLoader(datasets.Numbers, {"n": 8}, 4, cache="1MB") as one,
+        one.with_options(nb_consumer=2) as two,  # who shares a store depends on that
+    ):
+        two.start(0)
+        assert [len(batch[1]) for _ in range(3) for batch in two] == [4, 4, 4]
+        cache = two.stats().cache
+        assert cache is not None
+        assert cache.misses > 0
+
+
 def test_data_set_that_is_built_is_taken_over_or_changed() -> None:
     rows = TensorDataset(torch.zeros(12, 2), torch.arange(12))
     others = TensorDataset(torch.zeros(3, 2), torch.arange(3))

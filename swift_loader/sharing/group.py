@@ -125,7 +125,7 @@ class Leader:
         )
         self._reader = _Reader(self.port)
         self._inner: Pipeline | None = None
-        self._part: EpochPart | None = None
+        self._part: tuple[EpochPart | None, int] = (None, 0)  # and its number, as `Member` counts
         self._begun: EpochPart | None = None
         self._closed = False
         self._serving = threading.Lock()
@@ -168,7 +168,7 @@ class Leader:
     def begin(self, part: EpochPart, order: Order) -> None:
         """Deliver `part` from now on."""
         self.pipeline.begin(part, order)
-        self._part = part
+        self._part = part, self._part[1] + 1
 
     def next(self, part: EpochPart) -> tuple[Number, Item] | None:
         """The next batch of `part`, published to all; None at its end."""
@@ -182,29 +182,32 @@ class Leader:
         if self._closed:
             raise ClosedError("the loader is closed; build a new one to go on")
         if self._begun is not part:
-            self._begin(part)
+            begun, number = self._part
+            if begun is not part:
+                return None  # left before anybody got a batch of it
+            self._begin(part, number)
         if found is None:
             self._audience.end_epoch()
             return None
-        number, item = found
+        item = found[1]
         while not self._audience.wait_for_room(time.monotonic()):
             self._serve()
         if item.fault is not None:
             self._audience.drop_all(f"{type(item.fault).__name__}: {item.fault}")
-            return number, item
+            return found
         shared = self._slots.take(item.batch)
         item.batch = None
         self._audience.publish(shared)
         del shared
         self._audience.serve(0.0)
         item.batch = self._reader.next(self._lengths.number)
-        return number, item
+        return found
 
-    def _begin(self, part: EpochPart) -> None:
+    def _begin(self, part: EpochPart, number: int) -> None:
         self._audience.end_epoch()
         self._begun = part
-        self._lengths.number += 1
-        self._audience.begin(EpochBegins(self._lengths.number, 0, None, None))
+        self._lengths.number = number
+        self._audience.begin(EpochBegins(number, 0, None, None))
 
     def _serve(self) -> None:
         if self._closed:
@@ -246,7 +249,6 @@ class Member:
     def __init__(self, port: str) -> None:
         self._reader = _Reader(port)
         self._part: EpochPart | None = None
-        self._begun: EpochPart | None = None
         self._number = 0
         self._batches: Iterator[tuple[Number, bytes]] = iter(())
         self._order: Order | None = None

@@ -39,6 +39,8 @@ def train(rank: int) -> dict[str, Any]:
         seed=5,
     ) as loader:
         loader.start(mesh=mesh["dp"])
+        iter(loader)  # of which nobody takes a batch
+        loader.set_epoch(0)
         kept = []
         for epoch in range(3):
             for count, batch in enumerate(loader):

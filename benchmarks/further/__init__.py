@@ -18,6 +18,7 @@ MODULES = {
     "process-use": "process_use",
     "own-timings": "own_timings",
     "metrics": "metrics_cost",
+    "advice": "advice",
     "step-time": "step_time",
     "scaling": "scaling",
     "sharing": "sharing",

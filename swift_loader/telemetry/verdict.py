@@ -56,9 +56,9 @@ ADVICE = {
     "batches of fewer and larger tensors.",
     "device copy": "Copying to the device takes the time: a larger max_nb_batch_on_device, "
     "smaller types (uint8 instead of float32), or a cheaper `to_device`.",
-    CPUS: "Workers are ready to work and wait for a CPU: more workers make it worse. Fewer "
-    "workers or fewer threads in each, workers on other machines (remote_workers), or a machine "
-    "with more CPUs.",
+    CPUS: "Workers are ready to work and wait for a CPU. More of them don't help, and fewer do as "
+    "well. What helps: less work in `dataset[i]`, workers on other machines (remote_workers), or a "
+    "machine with more CPUs.",
     SLOW_SAMPLES: "A few samples take very long, and the batches behind them wait. "
     "in_order=False lets other batches pass; a larger data_queue_size bridges the wait; the "
     "slowest samples are named, so that they can be mended.",

@@ -71,6 +71,7 @@ MESSAGES = [
     cache.Entered(1 << 30, "/cache", "no room"),
     cache.Course(Plan(100, 4, 2, True, 20, 7)),
     cache.Ask(7, 0, 1, 2**40, 2**50, 3, True, KEYS),
+    cache.Look(9, 8, 0, 2, 4, 1, False, KEYS),
     cache.Wait(8, 7, 1, cache.UNPLANNED, 0, 0, False, KEYS),
     cache.Answer(9, np.arange(12).reshape(2, 6)),
     cache.Room(10, np.arange(16).reshape(2, 8)),

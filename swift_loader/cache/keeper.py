@@ -67,6 +67,7 @@ class Keeper:
             "cache_saved_seconds_total": found.saved_s,
             "cache_evicted_total": found.evicted,
             "cache_memory_bytes": found.memory_used,
+            "cache_memory_limit_bytes": found.memory_size,
             "cache_disk_bytes": found.disk_used,
         }
         return [Reading(PREFIX + name, value) for name, value in values.items()]

@@ -326,6 +326,7 @@ class Engine:
                 logger=self._log.logger,
                 plan=facts,
                 options=config.plain(),
+                stats=self.stats,
             )
         if config.trace_file is not None:
             self.trace = open_trace(config.trace_file, meter.consumer, config.nb_consumer)

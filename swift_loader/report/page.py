@@ -9,6 +9,7 @@ from typing import Any
 
 from swift_loader.report.facts import comparison
 from swift_loader.report.groups import compared, trainings
+from swift_loader.report.kept import cache_table
 from swift_loader.report.plots import time_line
 from swift_loader.report.runs import Run, waiting
 from swift_loader.report.style import CSS
@@ -48,6 +49,9 @@ def html_page(runs: Sequence[Run], passed_over: int = 0) -> str:
         '<p class="note">Of the time of all workers for what workers do, of the time in epochs '
         "for the rest.</p>"
     )
+    kept = cache_table(runs)
+    if kept:
+        body.append(f"<h2>What the cache did</h2>{_table(kept)}")
     body += [_details(run, len(runs) > 1) for run in runs]
     if passed_over:
         body.append(

@@ -7,6 +7,7 @@ from textwrap import wrap
 
 from swift_loader.report.facts import FACTS, comparison
 from swift_loader.report.groups import compared, trainings
+from swift_loader.report.kept import cache_of, cache_rows
 from swift_loader.report.runs import Event, Run, merge, waiting, workers_cpu
 from swift_loader.telemetry.printable import printable
 from swift_loader.telemetry.stats import STAGES, format_seconds, shares
@@ -79,6 +80,9 @@ def _run_lines(run: Run) -> list[str]:
     for stage, (_, text) in STAGES.items():
         bar = "█" * round(30 * min(1.0, share[stage]))
         lines.append(f"   {text:<20}{share[stage]:>7.1%}  {bar}")
+    kept = cache_of(run)
+    if kept is not None:
+        lines += ["", "   Cache", *(f"   {name:<22}{text}" for name, text in cache_rows(kept))]
     lines += ["", *_time_lines(run), *_event_lines(run)]
     return lines
 

@@ -45,7 +45,7 @@ reader passes over those that it does not know.
     ``warning`` (``text``), or another; ``facts``: an object. At most 20 lines of a kind an
     interval, and 2,000 a run; the interval's ``events`` counts them all.
 ``summary``
-    ``stats``: `LoaderStats.as_dict`. Missing where the process was killed.
+    ``stats``: `LoaderStats.as_dict`, with what a cache did. Missing where the process was killed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ import psutil
 from swift_loader.errors import ConfigError
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.telemetry.output import Output
-from swift_loader.telemetry.stats import Totals, WorkerStats
+from swift_loader.telemetry.stats import LoaderStats, Totals, WorkerStats
 from swift_loader.version import __version__
 
 if TYPE_CHECKING:
@@ -90,11 +90,13 @@ def open_benchmark(
     plan: Mapping[str, object],
     options: Mapping[str, object],
     interval_s: float = 1.0,
+    stats: Callable[[], LoaderStats] | None = None,
 ) -> BenchmarkWriter:
     """Write the header, and from now on what `meter` hears: appended to `path`, or into `logger`.
 
     `logger` is that of an open log (`LogHandle.logger`); where none was configured the lines go
-    nowhere, and `loader.stats()` alone tells.
+    nowhere, and `loader.stats()` alone tells. `stats` is asked for the summary; without it, the
+    meter is.
 
     Raises `ConfigError` when `path` can't be written to.
     """
@@ -102,7 +104,9 @@ def open_benchmark(
         write, done = _to_log(logger), _nothing
     else:
         write, done = _to_file(fspath(path))
-    return BenchmarkWriter(meter, write, done, plan, options, interval_s)
+    return BenchmarkWriter(
+        meter, write, done, plan, options, interval_s, meter.snapshot if stats is None else stats
+    )
 
 
 class BenchmarkWriter:
@@ -116,8 +120,10 @@ class BenchmarkWriter:
         plan: Mapping[str, object],
         options: Mapping[str, object],
         interval_s: float,
+        stats: Callable[[], LoaderStats],
     ) -> None:
         self._meter = meter
+        self._stats = stats
         self._write = write
         self._done = done
         self._interval_s = interval_s
@@ -188,7 +194,7 @@ class BenchmarkWriter:
         self._meter.listen(None)
         at_s = time.perf_counter()
         self.interval(at_s)
-        self._line("summary", at_s, stats=self._meter.snapshot().as_dict())
+        self._line("summary", at_s, stats=self._stats().as_dict())
         self._stop()
 
     def __enter__(self) -> BenchmarkWriter:

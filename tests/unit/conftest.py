@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from swift_loader.telemetry.metrics import BatchTimes, Meter
 from swift_loader.telemetry.monitor import open_benchmark
+from swift_loader.telemetry.stats import CacheStats
 
 WriteRun = Callable[..., Path]
 
@@ -24,6 +26,7 @@ def _write_run(
     loop_s: float = 0.004,
     fetch_s: float = 0.008,
     killed: bool = False,
+    cache: CacheStats | None = None,
 ) -> Path:
     """Two epochs, a restart, a skipped sample, a warning; this process plays both workers."""
     meter = Meter(consumer)
@@ -34,6 +37,7 @@ def _write_run(
         plan={"nb_samples": 32 * batches, "batch_size": 32},
         options={"collate_fn": None, "note": "<script>alert(1)</script>"},
         interval_s=0.02,
+        stats=lambda: replace(meter.snapshot(), cache=cache),
     )
     meter.worker_started(0, os.getpid())
     meter.worker_started(1, os.getpid())

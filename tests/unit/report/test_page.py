@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from swift_loader.report.page import html_page
 from swift_loader.report.runs import read_runs
 from swift_loader.report.svg import HEIGHT, WIDTH, Plot, Series, Step, nice_top, plot, ticks
 from swift_loader.report.terminal import terminal_text
+from swift_loader.telemetry.stats import CacheStats
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 SELF_CLOSED = {"line", "path", "rect"}
@@ -127,6 +129,42 @@ def test_light_and_dark_know_the_same_colours(runs):
     defined = set(re.findall(r"(--[a-z0-9-]+):", light))
     assert defined == set(re.findall(r"(--[a-z0-9-]+):", dark))
     assert set(re.findall(r"var\((--[a-z0-9-]+)\)", text)) <= defined
+
+
+CACHE = CacheStats(
+    hits=2048, misses=1024, disk_hits=7, hit_bytes=3 * 10**8, saved_s=75.0, kept=1024, evicted=3,
+    refused=9, memory_used=10**9, memory_size=4 * 10**9, disk_used=5 * 10**9,
+)  # fmt: skip
+
+
+def test_what_a_cache_did_is_told_where_there_was_one(tmp_path, write_run):
+    write_run(tmp_path / "one.jsonl", batches=3, cache=CACHE)
+    write_run(tmp_path / "two.jsonl", batches=3, cache=replace(CACHE, disk_used=0, disk_hits=0))
+    write_run(tmp_path / "three.jsonl", batches=3)
+    paths = [tmp_path / f"{name}.jsonl" for name in ("one", "two", "three")]
+    runs, _ = read_runs(paths)
+    for told in (Page(html_page(runs[:1])).text, terminal_text(runs[:1])):
+        for text in ("66.7% of 3,072 samples", "300 MB", "1 GB of 4 GB (25%)", "5 GB",
+                     "found no room", "evicted", "work saved"):  # fmt: skip
+            assert text in told
+    for told in (html_page(runs[2:]), terminal_text(runs[2:])):
+        assert "ache" not in told
+    page = Page(html_page(runs))
+    assert "What the cache did" in page.text
+    assert page.text.count("66.7% of 3,072 samples") == 2
+
+
+@pytest.mark.parametrize("cache", [7, [1], {"hits": "<script>"}, {"memory_size": 1e999}, {"x": 1}])
+def test_a_cache_that_no_loader_wrote_is_shown_as_text_or_not_at_all(tmp_path, write_run, cache):
+    path = write_run(tmp_path / "run.jsonl", batches=3)
+    *lines, summary = path.read_text().splitlines()
+    told = json.loads(summary)
+    told["stats"]["cache"] = cache
+    path.write_text("\n".join([*lines, json.dumps(told)]))
+    runs, _ = read_runs([path])
+    page = Page(html_page(runs))
+    assert page.tags["script"] == 0
+    assert "inf" not in terminal_text(runs)
 
 
 def test_a_run_without_a_batch_still_makes_a_page(tmp_path, write_run):

@@ -119,7 +119,7 @@ _TABLE = (
     _counter("cache_saved_seconds", "seconds", "The time that making these samples had taken."),
     _counter("cache_evicted", "samples", "Samples that went for others which are wanted sooner."),
     _gauge("cache_memory_bytes", "bytes", "Memory of the cache in use, for all of a host."),
-    _gauge("cache_memory_limit_bytes", "bytes", "What it may take."),
+    _gauge("cache_memory_limit_bytes", "bytes", "Memory that the cache may take on a host."),
     _gauge("cache_disk_bytes", "bytes", "Files of the cache."),
     # ---- a producer
     _gauge("producer_consumers", "trainings", "Trainings that are connected to a producer."),

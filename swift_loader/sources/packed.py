@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index as whole
 from typing import Any, Literal
 
 import numpy as np
@@ -121,13 +122,23 @@ class Packed:
         self._dataset = dataset
         self._length = length
         self._key = key
-        self._pad = pad
-        self._seed = seed
         self._epoch = 0
         self._shuffles = shuffle_documents
         self._fields = tuple(name for name in FIELDS if name in fields)
-        self._dtype = np.dtype(dtype)
-        self._separator = _separator(separator, self._dtype)
+        try:
+            self._seed = whole(seed)
+        except TypeError:
+            refuse("seed", seed, "give a whole number")
+        try:
+            self._dtype = np.dtype(dtype)
+        except TypeError:
+            refuse("dtype", dtype, "give a type of numpy's, such as numpy.int32")
+        if self._dtype.kind not in "iuf":
+            refuse("dtype", dtype, "tokens are numbers: give such as numpy.int32")
+        self._separator = _tokens("separator", () if separator is None else separator, self._dtype)
+        self._pad = _tokens("pad", pad, self._dtype)
+        if len(self._pad) != 1:
+            refuse("pad", pad, "give one token")
         counted = lengths_of(lengths, len(dataset), lambda i: len(self._document(i)))
         all_lengths = Lengths(counted, len(self._separator))
         self._lengths = all_lengths
@@ -193,6 +204,7 @@ class Packed:
 
     def _rows(self, indices: Sequence[int]) -> _Rows:
         nb_sequences = len(self)
+        indices = list(map(whole, indices))  # no fraction is cut off in silence
         for index in indices:
             if not 0 <= index < nb_sequences:
                 raise IndexError(f"sequence {index} is not in [0, {nb_sequences})")
@@ -227,7 +239,7 @@ class Packed:
         pieces = (rows.documents.tolist(), rows.starts.tolist(), rows.stops.tolist())
         for document, start, stop, length in zip(*pieces, said, strict=True):
             if document == _PADDING:
-                parts.append(np.full(stop - start, self._pad, self._dtype))
+                parts.append(self._pad.repeat(stop - start))
                 continue
             read = dataset[document]
             if key is not None:
@@ -245,7 +257,19 @@ class Packed:
                 parts.append(read[start:stop])
             if stop > count:
                 parts.append(separator[max(start - count, 0) : stop - count])
-        np.concatenate(parts, out=out, casting="unsafe")
+        try:
+            np.concatenate(parts, out=out, casting="safe")
+        except TypeError:  # of a type that holds more than `dtype`: look whether these tokens do
+            tokens = np.concatenate(parts)
+            with np.errstate(invalid="ignore"):
+                out[:] = tokens
+            if not np.array_equal(out, tokens):
+                place = int((out != tokens).argmax())
+                document = int(np.repeat(rows.documents, rows.sizes)[place])
+                raise ValueError(
+                    f"document {document} has the token {tokens[place]}, which does not fit into "
+                    f"dtype={self._dtype}: give Packed another dtype"
+                ) from None
 
     def _document(self, index: int) -> Any:
         found = self._dataset[index]
@@ -307,9 +331,17 @@ class _Rows:
         ]
 
 
-def _separator(given: int | Sequence[int] | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _tokens(option: str, given: int | Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A token, or several, of this type. Raises `ConfigError` for what does not fit into it."""
+    fix = f"give a token, or several, as whole numbers that fit into dtype={dtype}"
     try:
-        tokens = np.array([] if given is None else given, np.int64).reshape(-1)
-        return tokens.astype(dtype)
-    except (TypeError, ValueError, OverflowError):
-        refuse("separator", given, "give a token, or several, as whole numbers; or None")
+        found = np.array(given).reshape(-1)
+    except (TypeError, ValueError):  # lists of several lengths
+        refuse(option, given, fix)
+    if found.dtype.kind not in "iuf":
+        refuse(option, given, fix)
+    with np.errstate(invalid="ignore"):
+        tokens: NDArray[Any] = found.astype(dtype)
+    if not np.array_equal(tokens, found):
+        refuse(option, given, fix)
+    return tokens

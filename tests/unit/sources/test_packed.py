@@ -174,6 +174,14 @@ def test_a_document_of_another_length_is_named() -> None:
         ({"lengths": [1, 1, -1, 1, 1, 1, 1]}, "document 2 has the length -1"),
         ({"lengths": "lengths.txt"}, "the path of a .npy file"),
         ({"separator": "end"}, "give a token"),
+        ({"separator": 1.5}, "give a token"),
+        ({"separator": -1, "dtype": np.uint16}, "fit into dtype=uint16"),
+        ({"pad": 70_000, "dtype": np.uint16}, "fit into dtype=uint16"),
+        ({"pad": None}, "pad=None: give a token"),
+        ({"pad": [1, 2]}, "give one token"),
+        ({"dtype": torch.int32}, "a type of numpy's"),
+        ({"dtype": "U3"}, "tokens are numbers"),
+        ({"seed": "now"}, "seed='now': give a whole number"),
         ({"fields": ["labels"]}, "give some of"),
         ({"how": "best-fit", "shuffle_documents": True}, "stay together"),
         ({"dataset": iter([])}, "__getitem__ and __len__"),
@@ -188,3 +196,28 @@ def test_there_is_no_sequence_beyond_the_last() -> None:
     packed = Packed(Documents(), 8)
     with pytest.raises(IndexError, match="sequence 6 is not in"):
         packed[len(packed)]
+
+
+def test_a_fraction_is_no_number_of_a_sequence() -> None:
+    with pytest.raises(TypeError, match="integer"):
+        Packed(Documents(), 8)[1.5]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("make", [np.array, list, torch.tensor])
+def test_tokens_come_in_a_narrower_type_where_they_fit(make: Any) -> None:
+    packed = Packed(Documents(make=make), 8, dtype=np.uint16, separator=9)
+    whole = Packed(Documents(make=make), 8, separator=9)
+    for index in range(len(packed)):
+        assert packed[index]["tokens"].dtype == np.uint16
+        assert packed[index]["tokens"].tolist() == whole[index]["tokens"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("token", "dtype"), [(70_000, np.uint16), (-5, np.uint16), (1.5, np.int64), (2**24 + 1, "f4")]
+)
+def test_a_token_that_does_not_fit_is_named(token: Any, dtype: Any) -> None:
+    packed = Packed([[1, 2], [3, token], [4]], 5, dtype=dtype)
+    with pytest.raises(
+        ValueError, match=f"document 1 has the token {token:.1f}".removesuffix(".0")
+    ):
+        packed[0]

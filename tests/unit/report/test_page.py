@@ -148,7 +148,8 @@ def test_what_a_cache_did_is_told_where_there_was_one(tmp_path, write_run):
                      "found no room", "evicted", "work saved"):  # fmt: skip
             assert text in told
     for told in (html_page(runs[2:]), terminal_text(runs[2:])):
-        assert "ache" not in told
+        assert "the cache did" not in told
+        assert "   Cache" not in told
     page = Page(html_page(runs))
     assert "What the cache did" in page.text
     assert page.text.count("66.7% of 3,072 samples") == 2

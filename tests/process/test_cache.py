@@ -400,6 +400,84 @@ with SwiftLoader(Dataset, {"n": 400}, batch_size=4, cache="50MB", start_method="
     assert not stores(mark)
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_nothing_is_left_in_memory_when_all_are_killed_at_once(tmp_path: Path, mark: str) -> None:
+    from tests.process.scripts import assert_gone, family, running, wait_for
+
+    script = """
+with SwiftLoader(Dataset, {"n": 400}, batch_size=4, cache="50MB", start_method="fresh") as loader:
+    for batch in loader:
+        pass
+    print("running", flush=True)
+    time.sleep(100)
+"""
+    before = set(os.listdir("/dev/shm"))
+    with running(script, tmp_path) as process:
+        wait_for(process, "running")
+        [store] = stores(mark)
+        whole = [*family(process.pid), store]
+        assert len(whole) > 2
+        memory = {region for each in whole for region in _regions(each.pid)}
+        assert memory
+        for each in whole:  # all are stopped first, so nobody has the time to clean up
+            each.suspend()
+        for each in whole:
+            each.kill()
+        process.wait(20)
+        assert_gone(whole)
+    assert set(os.listdir("/dev/shm")) <= before
+    held = {region for pid in psutil.pids() for region in _regions(pid)}
+    assert not memory & held  # the system has freed what nobody maps
+
+
+def _regions(pid: int) -> set[str]:
+    """The inodes of a process's shared memory of ours."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    return {line.split()[4] for line in lines if "memfd:swift_loader:cache" in line}
+
+
+def test_a_shared_loader_has_a_cache_too(path: Path, tmp_path: Path) -> None:
+    from swift_loader.sharing import TensorConsumer, TensorProducer
+
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        address = str(sock.getsockname()[1])
+    options = {**OPTIONS, "worker_per_consumer": 2}
+    with SwiftLoader(Counted, {"path": str(tmp_path / "plain")}, **OPTIONS) as loader:
+        want = epochs(loader, 2)
+    with (
+        SwiftLoader(Counted, {"path": str(path)}, cache="1MB", **options) as loader,
+        TensorProducer(loader, address) as producer,
+    ):
+        got: list[list[Any]] = []
+        failed: list[BaseException] = []
+
+        def consume() -> None:
+            try:
+                with TensorConsumer(address) as consumer:
+                    got.extend([plain(batch) for batch in consumer] for _ in range(2))
+            except BaseException as error:  # noqa: BLE001 - the test raises it
+                failed.append(error)
+
+        thread = threading.Thread(target=consume)
+        thread.start()
+        for _ in range(2):
+            for _ in producer:
+                pass
+        producer.join()
+        thread.join(60)
+        figures = loader.stats().cache
+    assert not failed
+    assert got == want
+    assert set(made(path).values()) == {1}
+    assert figures is not None
+    assert figures.misses == _N
+    assert figures.hits >= _N  # the next epoch is begun ahead
+
+
 def test_a_rank_that_is_killed_leaves_the_store_to_the_others(
     path: Path, tmp_path: Path, mark: str
 ) -> None:

@@ -352,7 +352,8 @@ def test_killed_workers_and_stores_cost_no_sample_for_long(
 def kills(path: Path, want: list[list[Any]], mark: str, rounds: int) -> None:
     """A rank whose workers and whose store are killed at random moments."""
     choose = random.Random(rounds)
-    options = {**OPTIONS, "worker_per_consumer": 2, "max_worker_restarts": 10**6}
+    options = {**OPTIONS, "worker_per_consumer": 2}
+    options |= {"max_worker_restarts": 10**6, "max_deaths_per_batch": 10**6}
     done = 0
     with SwiftLoader(
         Counted, {"path": str(path), "slow_s": 0.002}, cache=_N * _SAMPLE_BYTES // 2, **options

@@ -71,9 +71,17 @@ def _of_subset(subset: Subset[Any]) -> Gather | None:
         if subset.dataset is not dataset:  # somebody has set another since
             return None
         chosen = subset.indices
-        return gather([int(chosen[index]) for index in indices], arena)
+        rows = [chosen[index] for index in indices]
+        return gather(list(map(int, rows)), arena) if all(map(_is_place, rows)) else None
 
     return gathered
+
+
+def _is_place(index: Any) -> bool:
+    """Whether it stands for one row: no flag, fraction, or tensor such as ``nonzero()`` gives."""
+    if isinstance(index, torch.Tensor):
+        return index.ndim == 0 and index.dtype in (torch.int64, torch.int32)
+    return type(index) is int or isinstance(index, np.integer)
 
 
 def _of_tensors(dataset: TensorDataset) -> Gather | None:

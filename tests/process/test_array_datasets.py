@@ -70,6 +70,7 @@ GATHERED = {
 NOT_GATHERED = {
     "sparse": lambda _: TensorDataset(torch.eye(N).to_sparse()),
     "strings": lambda _: hugging_face("numpy", x=["a"] * N, y=list(range(N))),
+    "subset by tensors": lambda _: Subset(tensors(torch.int32), (torch.arange(N) % 2).nonzero()),
     "several shapes": lambda _: hugging_face("numpy", x=[[0] * (i % 2 + 1) for i in range(N)]),
 }
 

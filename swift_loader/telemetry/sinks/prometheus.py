@@ -6,6 +6,7 @@ apart. Consumer ``c`` of a machine listens at the port plus ``c``: each is a pro
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ __all__ = ["Page"]
 
 _lock = threading.Lock()
 _servers: dict[tuple[str, int], _Server] = {}
+# A fork has no thread that would serve: it opens its own page, or hears that the port is taken.
+os.register_at_fork(after_in_child=_servers.clear)
 
 
 class Page:

@@ -61,6 +61,8 @@ class Arena:
 
     Attributes
     ----------
+    buffer:
+        All of it, as an array.
     address:
         Where the buffer starts in memory.
     nbytes:
@@ -71,18 +73,18 @@ class Arena:
         What `used_bytes` would be if every piece asked for had fitted.
     """
 
-    __slots__ = ("_bytes", "address", "nbytes", "used_bytes", "wanted_bytes")
+    __slots__ = ("address", "buffer", "nbytes", "used_bytes", "wanted_bytes")
 
     def __init__(self, buffer: memoryview | mmap.mmap | npt.NDArray[np.uint8] | None) -> None:
-        self._bytes: npt.NDArray[np.uint8] = (
+        self.buffer: npt.NDArray[np.uint8] = (
             np.empty(0, np.uint8)
             if buffer is None or len(buffer) == 0
             else np.frombuffer(buffer, np.uint8)
         )
-        if not self._bytes.flags.writeable:
+        if not self.buffer.flags.writeable:
             raise ValueError("an arena needs a writable buffer")
-        self.nbytes = self._bytes.nbytes
-        self.address: int = self._bytes.ctypes.data
+        self.nbytes = self.buffer.nbytes
+        self.address: int = self.buffer.ctypes.data
         self.used_bytes = 0
         self.wanted_bytes = 0
 
@@ -119,7 +121,7 @@ class Arena:
         if end > self.nbytes:
             return None
         self.used_bytes = end
-        return torch.from_numpy(np.ndarray(shape, carrier, self._bytes, offset))
+        return torch.from_numpy(np.ndarray(shape, carrier, self.buffer, offset))
 
     def empty_array(self, shape: Sequence[int], dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
         """The same as a numpy array, of any dtype without objects in it."""
@@ -128,7 +130,7 @@ class Arena:
 
     def array_at(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """The bytes from `offset` on, seen as a contiguous array."""
-        array: npt.NDArray[Any] = np.ndarray(shape, dtype, self._bytes, offset)
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, self.buffer, offset)
         return array
 
     def offset_of(self, address: int, nbytes: int) -> int | None:

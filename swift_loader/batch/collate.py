@@ -27,13 +27,13 @@ from swift_loader.batch.offsets import Offsets, joined
 from swift_loader.batch.tree import DATACLASS, MAPPING, NAMED_TUPLE, SEQUENCE, Branch, branch_of
 from swift_loader.errors import BatchError
 
-__all__ = ["collate", "collates_as_torch"]
+__all__ = ["LARGE_BYTES", "collate", "collates_as_torch"]
 
 _dtype_of = attrgetter("dtype")
 Values = Sequence[Any]  # of one field, one a sample; never empty
 
 #: samples from this size on go straight into the arena: looking at each costs less than a copy
-_LARGE_BYTES = 4096
+LARGE_BYTES = 4096
 
 
 def collate(
@@ -104,7 +104,7 @@ class _Collator:
     def _room_for(self, tensors: Sequence[Tensor]) -> Tensor | None:
         """Room in the arena for the stack, where it is worth it."""
         first = tensors[0]
-        if self._arena is None or first.nbytes < _LARGE_BYTES or type(first) is not Tensor:
+        if self._arena is None or first.nbytes < LARGE_BYTES or type(first) is not Tensor:
             return None
         if len(set(map(_dtype_of, tensors))) > 1:
             return None  # torch finds the common one
@@ -132,7 +132,7 @@ class _Collator:
         first = arrays[0]
         shape, dtype = (len(arrays), *first.shape), first.dtype.newbyteorder("=")
         joined = None
-        if self._arena is not None and first.nbytes >= _LARGE_BYTES:
+        if self._arena is not None and first.nbytes >= LARGE_BYTES:
             joined = self._arena.empty_array(shape, dtype)
         if joined is None:
             joined = np.empty(shape, dtype)
@@ -247,7 +247,7 @@ class _Collator:
         first = columns[0][0]
         if self._arena is None or first.layout is not torch.strided or not first.is_cpu:
             return None
-        if first.is_nested or first.nbytes >= _LARGE_BYTES:
+        if first.is_nested or first.nbytes >= LARGE_BYTES:
             return None
         dtype, shape = first.dtype, first.shape
         for head, *_ in columns:

@@ -137,17 +137,19 @@ class Fetcher:
             indices = list(indices)
         if self._pool is not None:
             return self._finished(indices, list(self._pool.map(self._try, indices)))
-        samples = []
-        dataset, progress = self._dataset, self._progress
-        index: Any = -1
+        samples: list[Any] = []
+        dataset, progress = self._plain, self._progress
         try:
-            for index in indices:
-                progress[0] = index
-                samples.append(dataset[index])
+            if self._dataset is self._stopwatch:
+                self._stopwatch.fetch(indices, samples, progress)
+            else:
+                for index in indices:
+                    progress[0] = index
+                    samples.append(dataset[index])
         except BaseException as error:
-            if self._on_error == "raise" or isinstance(error, ENDS):
-                raise BadSampleError([index]) from error
             done = len(samples)
+            if self._on_error == "raise" or isinstance(error, ENDS):
+                raise BadSampleError(indices[done : done + 1]) from error
             rest = [self._try(i) for i in indices[done + 1 :]]
             return self._finished(indices, [*samples, Raised(error), *rest])
         return (samples, []) if self._transform is None else self._finished(indices, samples)

@@ -22,7 +22,7 @@ from torch import from_numpy
 
 from swift_loader.batch import rebuild
 
-__all__ = ["LONGEST_BYTES", "Call", "Patterns", "Place", "build"]
+__all__ = ["LONGEST_BYTES", "Call", "Patterns", "Place", "build", "pattern_of"]
 
 #: longer skeletons are not kept
 LONGEST_BYTES = 1 << 14
@@ -101,7 +101,7 @@ class Patterns:
             return None
         found = known.get(skeleton)  # another thread may have cleared it
         if found is _Unread:
-            found = known[skeleton] = _read(skeleton)
+            found = known[skeleton] = pattern_of(skeleton)
         return found
 
 
@@ -109,7 +109,8 @@ class _Unread:
     """Stands for the pattern of a skeleton that came once."""
 
 
-def _read(skeleton: bytes) -> Any:
+def pattern_of(skeleton: bytes) -> Any:
+    """The pattern of `skeleton`, which has no table and is pickle's; None: it is not plain."""
     try:
         pattern = _Reader(io.BytesIO(skeleton), buffers=repeat(b"")).load()
     except _NotPlain:

@@ -20,6 +20,7 @@ from swift_loader.batch.codec import encode, encode_bytes
 from swift_loader.batch.collate import collate, collates_as_torch
 from swift_loader.batch.exceptions import summary_of
 from swift_loader.batch.fetch import Bad, BadSampleError, Fetcher
+from swift_loader.batch.layouts import Layouts
 from swift_loader.batch.seeding import seed_generators
 from swift_loader.batch.stopwatch import KEPT, WORTH_S
 from swift_loader.cache.worker_store import WorkerStore
@@ -32,7 +33,7 @@ from swift_loader.worker.faults import plain_key, report
 from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
 from swift_loader.worker.recipe import Recipe
 
-__all__ = ["EndOfShard", "Job", "MakeError", "Maker", "collated", "make_batch"]
+__all__ = ["EndOfShard", "Job", "MakeError", "Maker", "collated", "layouts_of", "make_batch"]
 
 #: Fills the slot that its order names. Raises `MakeError`, and `EndOfShard` for a stream; the slot
 #: is unused then.
@@ -87,6 +88,7 @@ class Maker:
         if recipe.auto_collation and not any(users):
             self._gather = gather_of(dataset) if store is None else store.gather
         self._gather_may_draw = reads_documents(dataset)
+        self._layouts = layouts_of(recipe)
         self._nb_timed = 0  # batches to come whose samples are timed one by one
 
     def job(self, order: Make, plan: Plan, consumer: int) -> Job:
@@ -151,7 +153,10 @@ class Maker:
         if begun is not None:
             fetch = partial(self._fetcher.fetch, indices, plain, begun)
         recipe = self._recipe if self._collate_of is None else self._recipe_of(indices)
-        made = make_batch(recipe, self._progress, order, slots, fetch, "fetching", indices, gather)
+        layouts = self._layouts if recipe.collate_fn is None else None
+        made = make_batch(
+            recipe, self._progress, order, slots, fetch, "fetching", indices, gather, layouts
+        )
         if self._nb_timed or made.times.fetch_s > WORTH_S * made.nb_samples:
             return self._with_slowest(made)
         return made
@@ -166,7 +171,9 @@ class Maker:
         return self._recipe if own is None else replace(self._recipe, collate_fn=own)
 
     def _with_slowest(self, made: Made) -> Made:
-        """Tell which of its samples took longest, and go on timing them as long as it matters."""
+        """Tell which of its samples took longest, if that is worth it, and go on timing them as
+        long as it may be.
+        """
         times = made.times
         before, self._nb_timed = self._nb_timed, max(0, self._nb_timed - 1)
         if times.fetch_s > WORTH_S * made.nb_samples:
@@ -174,12 +181,21 @@ class Maker:
         if (before > 0) != (self._nb_timed > 0):
             self._fetcher.time_samples(self._nb_timed > 0)
         seconds, index = self._fetcher.slowest()
+        if seconds < WORTH_S:
+            return made
         return made._replace(times=times._replace(slowest_s=seconds, slowest=index))
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
         self._fetcher.close()
+
+
+def layouts_of(recipe: Recipe) -> Layouts | None:
+    """For `make_batch`, where the default collate and the codec make all of a batch."""
+    if not recipe.auto_collation or recipe.collate_fn is not None or recipe.batch_encoder:
+        return None
+    return Layouts()
 
 
 def make_batch(
@@ -191,35 +207,47 @@ def make_batch(
     fetching: str,
     indices: Sequence[int] = (),
     gather: Callable[[Arena], Any] | None = None,
+    layouts: Layouts | None = None,
 ) -> Made:
     """Fetch the samples of a batch, collate them, and put the batch into its slot.
 
     `fetching` says in an error what `fetch` does. `indices` are the samples' where they have any.
-    `gather` makes the batch at once, or gives None where its samples must be fetched.
+    `gather` makes the batch at once, or gives None where its samples must be fetched. `layouts` are
+    of the batches before, where the default collate makes them.
     Raises `MakeError`, and `EndOfShard` where `fetch` does.
     """
     progress.at_ticket(order.ticket)
     doing = fetching
     arena = slots.arena(order.slot)
     bad: list[Bad] = []
+    laid = None
     try:
         began = time.perf_counter()
         batch = None if gather is None else _gathered(gather, arena)
         if batch is not None:
             nb_samples = len(indices)
-            fetched = ended = time.perf_counter()
+            fetched = time.perf_counter()
+            layouts = None
         else:
             samples, bad = fetch()
             nb_samples = len(samples)
             fetched = time.perf_counter()
             doing = "collating"
             progress.at_stage(COLLATING)
-            batch = collated(recipe, samples, arena, indices)
-            ended = time.perf_counter()
-        doing = "encoding"
-        progress.at_stage(ENCODING)
-        used, in_slot, skeleton = slots.store(order.slot, arena, _put(recipe, batch))
-        encoded = time.perf_counter()
+            laid = None if layouts is None else layouts.lay(samples, arena)
+            if laid is None:
+                batch = collated(recipe, samples, arena, indices)
+        ended = time.perf_counter()
+        if laid is not None:
+            used, in_slot, skeleton = arena.used_bytes, 0, laid
+            encoded = ended
+        else:
+            doing = "encoding"
+            progress.at_stage(ENCODING)
+            used, in_slot, skeleton = slots.store(order.slot, arena, _put(recipe, batch))
+            encoded = time.perf_counter()
+            if layouts is not None and not in_slot:
+                layouts.learn(samples, skeleton, used)
     except EndOfShard:
         raise
     except BadSampleError as error:

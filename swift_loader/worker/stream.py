@@ -27,7 +27,7 @@ from swift_loader.plan import Plan
 from swift_loader.transport.messages import Made, Make
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.lane import Lane
-from swift_loader.worker.maker import EndOfShard, Job, MakeError, make_batch
+from swift_loader.worker.maker import EndOfShard, Job, MakeError, layouts_of, make_batch
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
 from swift_loader.worker.recipe import Recipe
@@ -63,6 +63,7 @@ class StreamMaker:
         self._tells = index == 0 and place.nb_consumer > 1  # who splits
         self._log = log
         self._progress = progress
+        self._layouts = layouts_of(recipe)
         self._shard = shard
         self._epoch = -1
         self._next_batch = 0
@@ -77,7 +78,13 @@ class StreamMaker:
         read = partial(self._read_batch, order, plan, consumer)
         try:
             made = make_batch(
-                self._recipe, self._progress, order, slots, read, "reading the stream"
+                self._recipe,
+                self._progress,
+                order,
+                slots,
+                read,
+                "reading the stream",
+                layouts=self._layouts,
             )
         except MakeError as error:
             # The batch counts as read, as with torch: what the stream gives now is the next one's.

@@ -185,7 +185,11 @@ class Plan:
         seeds of the batches that were delivered before.
         """
         self._check(consumer, k)
-        return key64(_consumer_key(self.seed, epoch, consumer, self._spans_key), k)
+        return key64(self.seed_key(epoch, consumer), k)
+
+    def seed_key(self, epoch: int, consumer: int) -> int:
+        """The seed of batch `k`, which there must be, is ``key64(seed_key, k)``."""
+        return _consumer_key(self.seed, epoch, consumer, self._spans_key)
 
     def fingerprint(self) -> dict[str, JSON]:
         """Each of `FIELDS`, for JSON: with the same fields, and shards, the order is the same."""

@@ -26,6 +26,7 @@ from swift_loader.batch.stopwatch import KEPT, WORTH_S
 from swift_loader.cache.worker_store import WorkerStore
 from swift_loader.order.keys import decode_keys
 from swift_loader.plan import Plan
+from swift_loader.plan.neighbours import Neighbours
 from swift_loader.transport.messages import BadSample, ErrorReport, Made, Make, StageTimes
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.columns import gather_of, reads_documents
@@ -88,6 +89,7 @@ class Maker:
         if recipe.auto_collation and not any(users):
             self._gather = gather_of(dataset) if store is None else store.gather
         self._gather_may_draw = reads_documents(dataset)
+        self._neighbours: Neighbours | None = None
         self._layouts = layouts_of(recipe)
         self._nb_timed = 0  # batches to come whose samples are timed one by one
 
@@ -100,9 +102,12 @@ class Maker:
         """
         number = order.number
         own: list[int] = []
-        if not order.indices:
-            own = plan.batch(number.epoch, consumer, number.k).tolist()
-        seed = plan.batch_seed(number.epoch, consumer, number.k)
+        if order.indices:
+            seed = plan.batch_seed(number.epoch, consumer, number.k)
+        else:
+            if self._neighbours is None or self._neighbours.consumer != consumer:
+                self._neighbours = Neighbours(consumer)
+            own, seed = self._neighbours.batch(plan, number.epoch, number.k)
         if self._store is not None and self._store.source is not None:
             self._store.ordered(plan, number, own)
             return partial(self._make_through, self._store, plan, order, own, seed)

@@ -1,0 +1,88 @@
+"""Batches that are looked up together: the very ones that the plan gives one by one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swift_loader.plan import Plan
+from swift_loader.plan.neighbours import Neighbours
+from swift_loader.plan.partition import Tail
+
+
+def plan_of(
+    nb_samples: int, nb_consumer: int, batch_size: int, tail: Tail, spans: bool = False
+) -> Plan:
+    gaps = ((0, nb_samples // 3), (nb_samples // 2, nb_samples)) if nb_samples > 5 else None
+    return Plan(
+        nb_samples=nb_samples,
+        nb_consumer=nb_consumer,
+        batch_size=batch_size,
+        nearby_shuffle=8192,
+        shuffle=True,
+        seed=3,
+        tail=tail,
+        spans=gaps if spans else None,
+    )
+
+
+@given(
+    nb_samples=st.integers(8, 5000),
+    nb_consumer=st.integers(1, 4),
+    batch_size=st.sampled_from([1, 2, 7, 8, 32, 100, 300, 600]),
+    tail=st.sampled_from(["balanced", "drop", "pad"]),
+    spans=st.booleans(),
+    steps=st.lists(st.tuples(st.integers(-3, 70), st.booleans()), max_size=40),
+)
+def test_any_walk_through_any_plan(
+    nb_samples: int,
+    nb_consumer: int,
+    batch_size: int,
+    tail: Tail,
+    spans: bool,
+    steps: list[tuple[int, bool]],
+) -> None:
+    plan = plan_of(nb_samples, nb_consumer, batch_size, tail, spans)
+    consumer = nb_consumer - 1
+    neighbours = Neighbours(consumer)
+    epoch = k = 0
+    for step, next_epoch in steps:
+        epoch += next_epoch
+        k = min(max(0, k + step), plan.nb_batches(consumer) - 1)
+        if k < 0:
+            return
+        indices, seed = neighbours.batch(plan, epoch, k)
+        assert indices == plan.batch(epoch, consumer, k).tolist()
+        assert seed == plan.batch_seed(epoch, consumer, k)
+        indices.clear()  # whoever has them may do with them what it likes
+
+
+def test_a_batch_that_there_is_not() -> None:
+    plan = plan_of(100, 1, 8, "balanced")
+    neighbours = Neighbours(0)
+    for k in range(13):
+        neighbours.batch(plan, 0, k)
+    for k in (13, 14, -1):
+        with pytest.raises(IndexError):
+            neighbours.batch(plan, 0, k)
+
+
+def test_neighbours_are_looked_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(1 << 20, 1, 8, "balanced")
+    looked_up = []
+    batches = Plan.batches
+
+    def counted(self: Plan, epoch: int, consumer: int, first: int, last: int) -> object:
+        looked_up.append(last - first)
+        return batches(self, epoch, consumer, first, last)
+
+    monkeypatch.setattr(Plan, "batches", counted)
+    neighbours = Neighbours(0)
+    for k in range(0, 640, 2):
+        neighbours.batch(plan, 0, k)
+    assert looked_up == [1, *[64] * 10]
+    looked_up.clear()
+    for k in range(0, 640, 64):  # one of 64 workers
+        neighbours.batch(plan, 1, k)
+    assert looked_up == [1] * 10

@@ -31,6 +31,7 @@ from swift_loader.transport.channel import ChannelClosedError
 from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.messages import (
     Forget,
+    Made,
     Make,
     Message,
     Ready,
@@ -164,7 +165,7 @@ class LocalLink:
             )
 
     def _event(self, message: Message) -> Event:
-        if isinstance(message, Answer):
+        if type(message) is Made or isinstance(message, Answer):  # a union takes its time
             return self._slots.event(message, self._process.channel)
         if isinstance(message, Ready):
             return Up(message.nb_samples, message.dataset_name, lengths=message.lengths)

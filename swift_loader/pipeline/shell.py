@@ -131,11 +131,14 @@ class Pipeline:
             nonlocal found
             found = self._books.take(part)
             if type(found) is tuple:
-                self._queue(self._books.credit(), later)
+                actions = self._books.credit()
+                if actions:
+                    self._queue(actions, later)
             return found is not None
 
         self._wait_for(take, self._timeout_s)
-        self._carry_out(later)
+        if later:
+            self._carry_out(later)
         if found is None or isinstance(found, End):
             return None
         found[1].decode(self._decoder)

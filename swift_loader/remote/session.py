@@ -35,6 +35,7 @@ from swift_loader.remote.messages import (
     AskStacks,
     Chunk,
     FrameError,
+    FullError,
     Hello,
     MadeFrame,
     MakeFrame,
@@ -50,6 +51,7 @@ __all__ = ["Session", "Worker"]
 _MOST_ORDERS = 1 << 16  # a training process has as many as its credits, some tens
 _MOST_PLANS = 1 << 10
 _FULL_FOR_S = 0.9  # less than the endpoint's loop takes to ask again
+_NONE_FOR_S = 3.0  # without a worker that could be started: the training process is told
 _MOST_CRASHES = 100  # without a batch between them
 _NEEDY_FOR_S = 5.0  # a session that was busy so recently keeps its share: epochs have gaps
 _DEEPEST = 32
@@ -89,6 +91,7 @@ class Session:
         self.dataset_name = ""
         self.wanting = ""  # why it has fewer workers than it should
         self._full_until_s = 0.0
+        self._none_since_s: float | None = None  # no worker could be started
         self.nb_made = 0
         self.nb_bytes = 0
         self._capacity = capacity
@@ -254,6 +257,7 @@ class Session:
 
     def _on_up(self, worker: Worker, up: Up) -> None:
         worker.up = True
+        self._none_since_s = None
         for plan_id, plan in self._plans.items():
             worker.link.set_plan(plan_id, plan)
         worker.link.flush()
@@ -271,7 +275,15 @@ class Session:
         self.workers.remove(worker)
         worker.link.wait_closed(time.monotonic())
         if worker.link.pid is None:  # it never ran: there are no processes left, for now
-            self._full_until_s = time.monotonic() + _FULL_FOR_S
+            now_s = time.monotonic()
+            self._full_until_s = now_s + _FULL_FOR_S
+            if self._none_since_s is None:
+                self._none_since_s = now_s
+            if now_s > self._none_since_s + _NONE_FOR_S and not any(w.up for w in self.workers):
+                raise FullError(
+                    "no worker can be started on the endpoint's machine, for want of processes or "
+                    f"memory (its log tells more): {gone.story}"
+                )
             return
         at = worker.held.pop(gone.ticket, None) if gone.ticket is not None else None
         self._waiting.extendleft(reversed(worker.held.values()))

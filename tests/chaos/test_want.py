@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,12 +57,12 @@ def each(limits, work):
 """
 
 
-def run(script: str, folder: Path) -> list[str]:
-    """What it printed, line by line. Nothing of it may be left."""
+def run(script: str, folder: Path, through: Sequence[str] = ()) -> list[str]:
+    """What it printed, line by line. Nothing of it may be left. `through`: words before it."""
     path = folder / "script.py"
     path.write_text(PREAMBLE + script)
     with subprocess.Popen(
-        [sys.executable, "-W", "ignore", str(path)],
+        [*through, sys.executable, "-W", "ignore", str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -58,8 +58,9 @@ class RunningEndpoint:
         self._reader = threading.Thread(target=self._read_log)
         self._reader.start()
         scheme = bind.partition("://")[0]
-        self.address = f"{scheme}://" + self.process.stdout.readline().strip()
-        self.port = int(self.address.rpartition(":")[2] or 0) if scheme == "tcp" else 0
+        said = self.process.stdout.readline().strip()
+        self.address = f"{scheme}://{said}"
+        self.port = int(said.rpartition(":")[2] or 0) if scheme == "tcp" else 0
 
     def _read_log(self) -> None:
         assert self.process.stderr is not None

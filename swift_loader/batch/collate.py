@@ -106,8 +106,11 @@ class _Collator:
         first = tensors[0]
         if self._arena is None or first.nbytes < LARGE_BYTES or type(first) is not Tensor:
             return None
-        if len(set(map(_dtype_of, tensors))) > 1:
-            return None  # torch finds the common one
+        try:
+            if len(set(map(_dtype_of, tensors))) > 1:
+                return None  # torch finds the common one
+        except AttributeError:  # one of them is no tensor, which torch says
+            return None
         return self._arena.empty((len(tensors), *first.shape), first.dtype)
 
     def arrays(self, arrays: Sequence[npt.NDArray[Any]]) -> Tensor:
@@ -124,7 +127,7 @@ class _Collator:
             if not alike:
                 return self.tensors([torch.as_tensor(each, device="cpu") for each in arrays])
             return from_numpy(self._joined(arrays))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:
             raise explain(arrays, error) from error
 
     def _joined(self, arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

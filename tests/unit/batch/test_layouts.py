@@ -186,6 +186,12 @@ def test_a_changed_registry_of_torch_counts_at_once() -> None:
     check(slot, [1, 2])
 
 
+@pytest.mark.parametrize("first", [small, large])
+def test_something_else_among_tensors_is_explained_with_an_arena_too(first: Make) -> None:
+    with pytest.raises(BatchError, match="types differ: Tensor in place 0; int in place 1"):
+        collate([first(0), 1], Arena(np.zeros(1 << 18, np.uint8)))
+
+
 leaf = st.sampled_from(
     [
         small,

@@ -38,6 +38,11 @@ DIFFERENCES: dict[str, Difference] = {
         "`TypeError`",
         "collated field by field to the same class",
     ),
+    "counter": Difference(
+        "A `Counter` as sample",
+        "the counts of the first sample are added to those of each",
+        "collated key by key, as any other mapping",
+    ),
     "mixed dtypes": Difference(
         "Tensors of different dtypes in one batch",
         "`TypeError` in a worker; promoted in the training process (`num_workers=0`)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -17,6 +18,12 @@ from swift_loader.worker.launch import Zygote
 
 # A process to fork from, whose own parent was killed, sees that once it has imported torch.
 _LINGER_S = 15.0
+
+
+def pytest_configure() -> None:
+    """A job in a shell's background ignores Ctrl-C, and its children would: tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
@@ -39,7 +46,7 @@ class Inventory:
     def __init__(self) -> None:
         me = psutil.Process()
         self.processes = {
-            child.pid: " ".join(_command(child))
+            child.pid: _as_told(child)
             for child in me.children(recursive=True)
             if "resource_tracker" not in " ".join(_command(child))
         }
@@ -62,6 +69,13 @@ class Inventory:
             "regions": max(0, self.regions - before.regions),
         }
         return {name: what for name, what in found.items() if what}
+
+
+def _as_told(process: psutil.Process) -> str:
+    try:
+        return f"child of {process.ppid()}, {process.status()}: {' '.join(_command(process))}"
+    except psutil.Error:
+        return "gone"
 
 
 def _command(process: psutil.Process) -> list[str]:

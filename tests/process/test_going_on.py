@@ -199,6 +199,7 @@ class EmptiesModules(datasets.Numbers):
     def __getitem__(self, i: int) -> Any:
         if i == 7:
             sys.modules.clear()
+            raise ValueError("an error that can't be told, as that takes an import")
         return super().__getitem__(i)
 
 

@@ -86,6 +86,7 @@ def test_bucket_is_read_by_coroutines_and_each_object_once(tmp_path: Path) -> No
     assert "200 requests for 200 objects" in output
 
 
+@pytest.mark.soak
 def test_photographs_are_decoded_once_and_augmented_each_time(tmp_path: Path) -> None:
     output = run_example(tmp_path, "cached_photographs.py", "--short")
     assert "decoded each file once" in output

@@ -66,7 +66,14 @@ if __name__ == "__main__":
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("method", [pytest.param("fresh", marks=pytest.mark.soak), "main", "fork"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param("fresh", marks=pytest.mark.soak),
+        "main",
+        pytest.param("fork", marks=pytest.mark.soak),
+    ],
+)
 def test_settings_of_the_process_reach_its_workers(method: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     run = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,7 +45,9 @@ class Uneven(IterableDataset[int]):
     def __iter__(self) -> Iterator[int]:
         info = get_worker_info()
         assert info is not None
-        return iter(range(1000 * info.id, 1000 * info.id + self.lengths[info.id]))
+        for item in range(1000 * info.id, 1000 * info.id + self.lengths[info.id]):
+            time.sleep(0.001)  # states take a tenth of a worker's time at most
+            yield item
 
 
 class Draws(Naive):
@@ -71,6 +74,9 @@ class WithState(Naive):
         while self.at < self.n:
             self.at += 1
             self.given += 1
+            time.sleep(
+                0.001
+            )  # states take a tenth of a worker's time at most: so each batch has one
             yield self.at - 1, self.given
         self.at = 0
 

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_example_trains_on_endpoints_beside_local_workers(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -22,7 +22,7 @@ from torch import from_numpy
 
 from swift_loader.batch import rebuild
 
-__all__ = ["LONGEST_BYTES", "Call", "Patterns", "Place", "build", "pattern_of"]
+__all__ = ["LONGEST_BYTES", "Call", "Patterns", "Place", "build", "read_pattern"]
 
 #: longer skeletons are not kept
 LONGEST_BYTES = 1 << 14
@@ -101,7 +101,7 @@ class Patterns:
             return None
         found = known.get(skeleton)  # another thread may have cleared it
         if found is _Unread:
-            found = known[skeleton] = pattern_of(skeleton)
+            found = known[skeleton] = read_pattern(skeleton)
         return found
 
 
@@ -109,7 +109,7 @@ class _Unread:
     """Stands for the pattern of a skeleton that came once."""
 
 
-def pattern_of(skeleton: bytes) -> Any:
+def read_pattern(skeleton: bytes) -> Any:
     """The pattern of `skeleton`, which has no table and is pickle's; None: it is not plain."""
     try:
         pattern = _Reader(io.BytesIO(skeleton), buffers=repeat(b"")).load()

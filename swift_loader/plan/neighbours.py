@@ -1,6 +1,7 @@
-"""The batches of one consumer, for who asks for one after the other: neighbours come together.
+"""The batches of one consumer, for a worker that makes one after the other.
 
-Small batches are looked up a few hundred samples at a time. That costs a third of looking up each.
+A worker looks up neighbouring small batches together, a few hundred samples at a time. That costs a
+third of looking up each batch by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _NEAR = 4  # batches are looked up together where at least one in so many was as
 
 
 class Neighbours:
-    """Those of `consumer`. Any plan, epoch and batch may be asked for, in any order."""
+    """The batches of `consumer`. A worker may ask for any plan, epoch and batch, in any order."""
 
     def __init__(self, consumer: int) -> None:
         self.consumer = consumer

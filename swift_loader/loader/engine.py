@@ -28,7 +28,8 @@ from swift_loader.pipeline.elsewhere import launchers_of
 from swift_loader.pipeline.lacking import told
 from swift_loader.pipeline.link import Link
 from swift_loader.pipeline.local import LocalLink
-from swift_loader.pipeline.shell import Pipeline, PipelineOptions, Threads
+from swift_loader.pipeline.options import PipelineOptions
+from swift_loader.pipeline.shell import Pipeline, Threads
 from swift_loader.pipeline.staging import Stager
 from swift_loader.telemetry.by_source import BySource
 from swift_loader.telemetry.log import LogHandle, consumer_role, open_log

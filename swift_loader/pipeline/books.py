@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
 
 from swift_loader.errors import WorkerError
 from swift_loader.order.order import Order
@@ -48,33 +46,17 @@ from swift_loader.pipeline.link import (
     Up,
 )
 from swift_loader.pipeline.numbers import Numbers, NumberState
+from swift_loader.pipeline.options import PipelineOptions
 from swift_loader.pipeline.roster import Roster, WorkerState
 from swift_loader.pipeline.supervision import Supervisor, Verdict, describe_number
 from swift_loader.plan import Plan
 from swift_loader.worker.faults import describe_indices, revive
 
-__all__ = ["Books", "End", "PipelineOptions"]
+__all__ = ["Books", "End"]
 
 _W = WorkerState
 _N = NumberState
 _START_GRACE_S = 60.0  # for a dataset to be built again, when a worker is replaced
-
-
-@dataclass(frozen=True, kw_only=True)
-class PipelineOptions:
-    """The options that matter from here on; see the loader for what they mean."""
-
-    data_queue_size: int
-    queue_grows: bool
-    message_queue_size: int
-    max_buffer_size: int
-    in_order: bool
-    timeout_s: float | None
-    on_timeout: Literal["raise", "restart"]
-    max_worker_restarts: int
-    max_deaths_per_batch: int
-    max_bad_samples: int | None
-    auto_workers: bool = False
 
 
 class End(Enum):

@@ -21,17 +21,18 @@ from swift_loader.errors import ClosedError, LoaderError, NoRoomError
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number, ShardsOver
 from swift_loader.pipeline.actions import Action
-from swift_loader.pipeline.books import Books, End, PipelineOptions
+from swift_loader.pipeline.books import Books, End
 from swift_loader.pipeline.hands import Hands, Later
 from swift_loader.pipeline.item import Decoder, Item
 from swift_loader.pipeline.lacking import is_lack
 from swift_loader.pipeline.link import Event, Link, MadeBatch
+from swift_loader.pipeline.options import PipelineOptions
 from swift_loader.pipeline.reader import ReaderThread, Waiter
 from swift_loader.pipeline.turns import Turns
 from swift_loader.plan import Plan
 from swift_loader.telemetry.metrics import Meter
 
-__all__ = ["Pipeline", "PipelineOptions", "Threads"]
+__all__ = ["Pipeline", "Threads"]
 
 Threads = Literal["none", "one", "per worker"]  # that read what workers send
 

@@ -26,10 +26,11 @@ from swift_loader.pipeline.actions import (
     Teach,
     Tell,
 )
-from swift_loader.pipeline.books import Books, End, PipelineOptions
+from swift_loader.pipeline.books import Books, End
 from swift_loader.pipeline.item import Item
 from swift_loader.pipeline.link import Crashed, Gone, MadeBatch, NoMore, NotMade, Running, Up
 from swift_loader.pipeline.numbers import AFTER, NumberState
+from swift_loader.pipeline.options import PipelineOptions
 from swift_loader.pipeline.roster import WorkerState
 from swift_loader.transport.messages import ErrorReport, StageTimes
 

@@ -34,23 +34,25 @@ class StaticBuffers:
             first batch, or there are more of them or fewer.
         """
         if self._buffers is None:
-            self._buffers = []
-            return map_leaves(self._added, batch)
+            made: list[torch.Tensor] = []
+            filled = map_leaves(lambda leaf: _added(leaf, made), batch)
+            self._buffers = made  # only now: a batch that was refused has made none
+            return filled
         left = iter(self._buffers)
         filled = map_leaves(lambda leaf: _copied(leaf, left), batch)
         if next(left, None) is not None:
             raise _other("fewer tensors than the first one")
         return filled
 
-    def _added(self, leaf: Any) -> Any:
-        assert self._buffers is not None
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        if leaf.layout is not torch.strided or leaf.is_nested:
-            raise _other(f"a tensor with the layout {leaf.layout}; static ones are dense")
-        buffer = torch.empty_like(leaf, memory_format=torch.contiguous_format)
-        self._buffers.append(buffer)
-        return buffer.copy_(leaf, non_blocking=True)
+
+def _added(leaf: Any, made: list[torch.Tensor]) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    if leaf.layout is not torch.strided or leaf.is_nested:
+        raise _other(f"a tensor with the layout {leaf.layout}; static ones are dense")
+    buffer = torch.empty_like(leaf, memory_format=torch.contiguous_format)
+    made.append(buffer)
+    return buffer.copy_(leaf, non_blocking=True)
 
 
 def _copied(leaf: Any, left: Iterator[torch.Tensor]) -> Any:

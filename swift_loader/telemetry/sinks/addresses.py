@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import importlib
 import ipaddress
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -55,7 +56,7 @@ def _sink_of(option: str, value: Any) -> SinkSpec:
             refuse(option, value, _FORMS)
         return _SCHEMES[scheme](option, value)
     if callable(getattr(value, "add_scalar", None)):
-        return SinkSpec("the SummaryWriter", lambda _: _tensorboard(value, own=False))
+        return SinkSpec("the SummaryWriter", lambda _: _tensorboard(value, id(value), own=False))
     if callable(getattr(value, "get_meter", None)):
         return SinkSpec("the MeterProvider", lambda source: _otel(value, source, own=False))
     if callable(getattr(value, "log", None)) and callable(getattr(value, "define_metric", None)):
@@ -110,7 +111,8 @@ def _tensorboard_folder(option: str, address: str) -> SinkSpec:
         from torch.utils.tensorboard import SummaryWriter
 
         writer: Callable[..., Any] = SummaryWriter
-        return _tensorboard(writer(f"{folder}/consumer-{source.number}"), own=True)
+        place = os.path.realpath(f"{folder}/consumer-{source.number}")
+        return _tensorboard(writer(place), place, own=True)
 
     return SinkSpec(address, open_writer)
 
@@ -156,10 +158,10 @@ _SCHEMES: dict[str, Callable[[str, str], SinkSpec]] = {
 }
 
 
-def _tensorboard(writer: Any, *, own: bool) -> Sink:
+def _tensorboard(writer: Any, place: Hashable, *, own: bool) -> Sink:
     from swift_loader.telemetry.sinks.writers import TensorBoard
 
-    return TensorBoard(writer, own=own)
+    return TensorBoard(writer, place, own=own)
 
 
 def _otel(provider: Any, source: Source, *, own: bool) -> Sink:

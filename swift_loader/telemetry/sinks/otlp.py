@@ -9,6 +9,7 @@ from typing import Any
 
 from swift_loader.telemetry.figures import FIGURES, Figure, Reading
 from swift_loader.telemetry.printable import printable
+from swift_loader.telemetry.sinks.groups import Group
 from swift_loader.telemetry.sinks.sink import Source
 
 __all__ = ["OpenTelemetry", "exporting_provider"]
@@ -33,8 +34,10 @@ class OpenTelemetry:
         self._readings: Sequence[Reading] = ()
         self._read_at_s = -inf
         self._observation = Observation
+        name = printable(source.name)
+        self._group = Group(("opentelemetry", name, source.number))
         self._labels: dict[str, str | int] = {
-            "loader": printable(source.name),
+            "loader": name if self._group.number == 1 else f"{name} {self._group.number}",
             "consumer": source.number,
         }
         meter = provider.get_meter("swift_loader")
@@ -54,6 +57,7 @@ class OpenTelemetry:
 
     def close(self) -> None:
         self._open = False
+        self._group.close()
         if self._own:
             self._provider.shutdown(timeout_millis=_TIMEOUT_S * 1000)
 

@@ -455,6 +455,25 @@ def test_a_summary_writer_of_the_script_stays_open(open_sink, tmp_path) -> None:
     assert set(tensorboard_values(tmp_path)) >= {"loss", "swift_loader/batches_total"}
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_two_loaders_in_one_place_keep_their_figures_apart(open_sink, tmp_path, own) -> None:
+    needs("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    folder = tmp_path / "consumer-0"
+    with SummaryWriter(folder) as writer:
+        place = f"tensorboard:{tmp_path}" if own else writer
+        training = open_sink(place, interval_s=60)
+        for _ in range(2):  # it has the same name each time
+            open_sink(place, interval_s=60).close()
+        training.close()
+        open_sink(place, interval_s=60).close()  # the first name is free again
+    found = tensorboard_values(folder)
+    assert len(found["swift_loader/samples_total"]) == 2
+    assert len(found["swift_loader_2/samples_total"]) == 2
+    assert not [tag for tag in found if tag.startswith("swift_loader_3")]
+
+
 def wandb_records(data: bytes) -> Iterator[bytes]:
     """Of a .wandb file: seven bytes, then LevelDB's log format (its doc/log_format.md)."""
     at, parts = 7, []

@@ -9,13 +9,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-__all__ = ["Loop", "is_asynchronous"]
+from torch.utils.data import ConcatDataset, Subset
+
+from swift_loader.batch.wrapped import with_wrapped
+
+__all__ = ["Loop", "awaiting", "is_asynchronous", "result_of"]
 
 _END_S = 5.0
+_WRAPPERS = (Subset, ConcatDataset)
 
 
 def is_asynchronous(dataset: Any) -> bool:
@@ -25,6 +30,48 @@ def is_asynchronous(dataset: Any) -> bool:
         if method is not None and callable(method):
             return inspect.iscoroutinefunction(method)
     return False
+
+
+def awaiting(dataset: Any) -> Any:
+    """What stands for `dataset` if a wrapper of torch's would give coroutines in place of samples.
+
+    `dataset` itself for any other. A wrapper that was subclassed to get samples in another way
+    counts as any other.
+    """
+    methods = (Subset.__getitem__, ConcatDataset.__getitem__)
+    if getattr(type(dataset), "__getitem__", None) in methods:
+        innermost = [one for one in with_wrapped(dataset) if type(one) not in _WRAPPERS]
+        if any(map(is_asynchronous, innermost)):
+            return _Awaiting(dataset)
+    return dataset
+
+
+async def result_of(found: Any) -> Any:
+    """What a data set gave, or what the coroutine that it gave does."""
+    return await found if inspect.isawaitable(found) else found
+
+
+class _Awaiting:
+    """The samples of a wrapper of torch's, by coroutines.
+
+    It has ``__getitems__`` where a data set below the wrapper has samples by no other way.
+    """
+
+    def __init__(self, wrapper: Any) -> None:
+        self._wrapper = wrapper
+        if not isinstance(wrapper, Subset):
+            return
+        inner = wrapper.dataset
+        while type(inner) is Subset:
+            inner = inner.dataset
+        if inspect.iscoroutinefunction(getattr(inner, "__getitems__", None)):
+            self.__getitems__ = self._get_many
+
+    async def __getitem__(self, index: Any) -> Any:
+        return await result_of(self._wrapper[index])
+
+    async def _get_many(self, indices: Sequence[Any]) -> Any:
+        return await self._wrapper.__getitems__(indices)
 
 
 class Loop:

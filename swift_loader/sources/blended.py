@@ -6,15 +6,18 @@ business (`swift_loader.plan.mixture`).
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from swift_loader.batch.asynchronous import awaiting, is_asynchronous, result_of
+from swift_loader.batch.wrapped import listeners_of
 from swift_loader.errors import refuse
 
-__all__ = ["Blended", "Ingredient"]
+__all__ = ["Blended", "Ingredient", "blended"]
 
 
 @dataclass(frozen=True)
@@ -44,26 +47,41 @@ def _by_index(dataset: Any) -> bool:
     return hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
 
 
+def blended(ingredients: Sequence[Ingredient], with_source: bool) -> Blended:
+    """The data set of all samples. Samples come by coroutines if those of a source do."""
+    datasets = [one.dataset() for one in ingredients]
+    awaited = any(is_asynchronous(awaiting(dataset)) for dataset in datasets)
+    kind = AwaitedBlended if awaited else Blended
+    return kind(ingredients, datasets, with_source)
+
+
 class Blended:
     """All samples of all sources; `with_source`: as ``(sample, name of the source)``.
 
-    ``__getitems__`` is there where a source has it: each source is asked once a batch.
+    ``__getitems__`` is there where a source has it: each source is asked once a batch. So is
+    `set_epoch`, where a source or a `transform` has it. A source's rounds are not epochs.
     """
 
-    def __init__(self, ingredients: Sequence[Ingredient], with_source: bool) -> None:
-        self.sources = {one.name: one.dataset() for one in ingredients}
-        self._names = tuple(self.sources)
-        self._datasets = tuple(self.sources.values())
+    def __init__(
+        self, ingredients: Sequence[Ingredient], datasets: Sequence[Any], with_source: bool
+    ) -> None:
+        self._names = tuple(one.name for one in ingredients)
+        self._datasets = tuple(map(awaiting, datasets))
+        self.sources = dict(zip(self._names, datasets, strict=True))
         self._transforms = tuple(one.transform for one in ingredients)
         self._collate = tuple(one.collate_fn for one in ingredients)
         self._with_source = with_source
-        self.lengths_of_sources = tuple(map(len, self._datasets))
+        self.lengths_of_sources = tuple(map(len, datasets))
         self._ends = tuple(accumulate(self.lengths_of_sources))
         self._many = [getattr(dataset, "__getitems__", None) for dataset in self._datasets]
         if any(map(callable, self._many)):
             self.__getitems__ = self._get_many
         if any(self._collate):
             self.collate_of = self._collate_of
+        parts = (*self._datasets, *self._transforms)
+        self._listeners = [one for part in parts for one in listeners_of(part)]
+        if self._listeners:
+            self.set_epoch = self._set_epoch
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -72,31 +90,31 @@ class Blended:
         source, place = self._find(index)
         return self._finish(source, self._datasets[source][place])
 
-    def set_epoch(self, epoch: int) -> None:
-        """Told to every source that has it, and to transforms. A source's rounds are not epochs."""
-        for one in (*self._datasets, *self._transforms):
-            if callable(getattr(one, "set_epoch", None)):
-                one.set_epoch(epoch)
+    def _set_epoch(self, epoch: int) -> None:
+        for one in self._listeners:
+            one.set_epoch(epoch)
 
     def _collate_of(self, indices: Sequence[int]) -> Callable[[list[Any]], Any] | None:
         """The `collate_fn` of the source that a batch is of; None: the loader's."""
         return self._collate[self._find(indices[0])[0]]
 
-    def _get_many(self, indices: Sequence[int]) -> list[Any]:
-        by_source: dict[int, tuple[list[int], list[int]]] = {}
-        for order, index in enumerate(indices):
-            source, place = self._find(index)
-            orders, places = by_source.setdefault(source, ([], []))
-            orders.append(order)
-            places.append(place)
+    def _get_many(self, indices: Sequence[int]) -> Any:
         samples: list[Any] = [None] * len(indices)
-        for source, (orders, places) in by_source.items():
-            many = self._many[source]
+        for source, asked in self._by_source(indices).items():
+            many, places = self._many[source], list(asked.values())
             dataset = self._datasets[source]
             found = many(places) if callable(many) else [dataset[place] for place in places]
-            for order, sample in zip(orders, found, strict=True):
+            for order, sample in zip(asked, found, strict=True):
                 samples[order] = self._finish(source, sample)
         return samples
+
+    def _by_source(self, indices: Sequence[int]) -> dict[int, dict[int, int]]:
+        """Of each source: what is wanted of it, by where that stands in `indices`."""
+        by_source: dict[int, dict[int, int]] = {}
+        for order, index in enumerate(indices):
+            source, place = self._find(index)
+            by_source.setdefault(source, {})[order] = place
+        return by_source
 
     def _find(self, index: int) -> tuple[int, int]:
         if not 0 <= index < self._ends[-1]:
@@ -109,3 +127,26 @@ class Blended:
         if transform is not None:
             sample = transform(sample)
         return (sample, self._names[source]) if self._with_source else sample
+
+
+class AwaitedBlended(Blended):
+    """The same, by coroutines. A source without any holds up the others while it reads."""
+
+    async def __getitem__(self, index: int) -> Any:
+        source, place = self._find(index)
+        return self._finish(source, await result_of(self._datasets[source][place]))
+
+    async def _get_many(self, indices: Sequence[int]) -> list[Any]:
+        samples: list[Any] = [None] * len(indices)
+
+        async def ask(source: int, asked: dict[int, int]) -> None:
+            many, dataset = self._many[source], self._datasets[source]
+            if callable(many):
+                found = await result_of(many(list(asked.values())))
+            else:
+                found = await asyncio.gather(*(result_of(dataset[at]) for at in asked.values()))
+            for order, sample in zip(asked, found, strict=True):
+                samples[order] = self._finish(source, sample)
+
+        await asyncio.gather(*(ask(*one) for one in self._by_source(indices).items()))
+        return samples

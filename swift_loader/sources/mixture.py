@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from swift_loader.errors import refuse
 from swift_loader.plan.mixture_fields import Exhausted, Weights
-from swift_loader.sources.blended import Blended, Ingredient
+from swift_loader.sources.blended import Blended, Ingredient, blended
 
 __all__ = ["Mixing", "Mixture", "Source"]
 
@@ -168,7 +168,7 @@ class Mixture:
 
     def __call__(self) -> Blended:
         """The data set of all samples, as each worker builds it."""
-        return Blended(self._ingredients, self._with_source)
+        return blended(self._ingredients, self._with_source)
 
     def __repr__(self) -> str:
         return f"Mixture({', '.join(self.mixing.names)})"

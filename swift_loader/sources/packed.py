@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swift_loader.batch.offsets import Offsets, check_total
+from swift_loader.batch.wrapped import listeners_of
 from swift_loader.errors import ConfigError, refuse
 from swift_loader.plan.keys import key64
 from swift_loader.plan.packing import Lengths, Packing, Pieces, SplitPacking
@@ -155,8 +156,8 @@ class Packed:
     def set_epoch(self, epoch: int) -> None:
         """Take the documents' order of `epoch`. The loader calls it in every worker."""
         self._epoch = epoch
-        if hasattr(self._dataset, "set_epoch"):
-            self._dataset.set_epoch(epoch)
+        for one in listeners_of(self._dataset):
+            one.set_epoch(epoch)
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
         """A sequence; see the class.

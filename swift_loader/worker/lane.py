@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from swift_loader.batch.fetch import ENDS
+from swift_loader.batch.wrapped import listeners_of
 from swift_loader.order.sharded import units_of_text
 from swift_loader.plan import Plan
 from swift_loader.plan.shards import Buffered, Done, ShardDeal, Unit, pick, replayed
@@ -64,8 +65,8 @@ class Lane(Iterator[Any]):
     def begin(self, epoch: int, plan: Plan, saved: dict[str, Any] | None) -> None:
         """Go to the beginning of an epoch, or to where a saved state stands."""
         dataset, place = self._dataset, self._place
-        if hasattr(dataset, "set_epoch"):
-            dataset.set_epoch(epoch)
+        for listener in listeners_of(dataset):
+            listener.set_epoch(epoch)
         deal = ShardDeal(
             len(dataset.shards),
             plan.nb_consumer,

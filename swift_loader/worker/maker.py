@@ -16,6 +16,7 @@ from typing import Any
 from torch.utils.data import default_convert
 
 from swift_loader.batch.arena import Arena
+from swift_loader.batch.asynchronous import awaiting
 from swift_loader.batch.codec import encode, encode_bytes
 from swift_loader.batch.collate import collate, collates_as_torch
 from swift_loader.batch.exceptions import summary_of
@@ -71,6 +72,7 @@ class Maker:
         self._recipe = recipe
         self._progress = progress
         self._store = store
+        dataset = awaiting(dataset)
         self._fetcher = Fetcher(
             dataset,
             nb_samples,

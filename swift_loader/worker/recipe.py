@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import IterableDataset
 
 from swift_loader.batch.fetch import OnError
+from swift_loader.batch.wrapped import listeners_of
 from swift_loader.cache.naming import StoreName
 from swift_loader.errors import refuse
 
@@ -87,8 +88,8 @@ def _check_keepable(dataset: Any, length: int | None) -> None:
     if length is None:
         refuse("cache", type(dataset).__name__, "it is a stream, whose items have no numbers: give "
                "Cache(..., samples=False), and ask swift_loader.cache.current() in it")  # fmt: skip
-    if callable(getattr(dataset, "set_epoch", None)):
-        refuse("cache", type(dataset).__name__, "it has set_epoch, so its samples differ from "
+    for one in listeners_of(dataset):
+        refuse("cache", type(one).__name__, "it has set_epoch, so its samples differ from "
                "epoch to epoch, and can't be kept: do that in transform=, which may have set_epoch "
                "too, or give Cache(..., samples=False)")  # fmt: skip
 

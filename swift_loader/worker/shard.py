@@ -17,6 +17,7 @@ import torch.utils.data
 from torch.utils.data._utils import worker as torch_worker
 
 from swift_loader.batch.plain import from_plain, to_plain
+from swift_loader.batch.wrapped import listeners_of
 from swift_loader.errors import StateError
 from swift_loader.plan import Plan
 from swift_loader.worker.split import Split
@@ -178,8 +179,8 @@ class Shard(Iterator[Any]):
         dataset = self._dataset
         if self._announces:
             torch_worker._worker_info = StreamInfo(self.split, self._seed % 2**32, dataset)
-        if hasattr(dataset, "set_epoch"):
-            dataset.set_epoch(self._epoch)
+        for listener in listeners_of(dataset):
+            listener.set_epoch(self._epoch)
         self._shares_out = self._share_out()
         self._iterator = iter(dataset)
 
@@ -191,8 +192,8 @@ class Shard(Iterator[Any]):
         self.split.resumed(saved["split"])
         self.position, self.ended = saved["position"], saved["ended"]
         dataset = self._dataset
-        if hasattr(dataset, "set_epoch"):
-            dataset.set_epoch(self._epoch)
+        for listener in listeners_of(dataset):
+            listener.set_epoch(self._epoch)
         _load_state(dataset, saved["dataset"])
         if saved["over"]:
             self._restart = self._enter  # the loaded state is that of the end of another epoch

@@ -1,9 +1,9 @@
 """What a data set is told before a batch: the epoch, and the calls of `SwiftLoader.call_dataset`.
 
-A batch of an epoch is made when ``set_epoch(epoch)`` of the data set, of its ``transform``, of the
-option `transform` and of `collate_fn` was called last with that epoch, and when the calls that its
-plan holds were made, in order. That holds for each worker by itself, whenever and wherever it is
-started.
+A batch of an epoch is made when ``set_epoch(epoch)`` was called last with that epoch, and when the
+calls that its plan holds were made, in order. What has ``set_epoch`` is told: the data set, those
+that it wraps, their ``transform``, the option `transform`, and `collate_fn`. That holds for each
+worker by itself, whenever and wherever it is started.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from swift_loader.batch.wrapped import listeners_of
 from swift_loader.cache.worker_store import WorkerStore
 from swift_loader.order.told import text_as_call
 from swift_loader.plan import Plan
@@ -29,7 +30,7 @@ from swift_loader.worker.shard import Shard
 from swift_loader.worker.split import Split
 from swift_loader.worker.stream import StreamMaker
 
-__all__ = ["TellingMaker", "made_by", "maker_of", "set_epoch"]
+__all__ = ["TellingMaker", "made_by", "maker_of"]
 
 
 class AnyMaker(Protocol):
@@ -38,18 +39,6 @@ class AnyMaker(Protocol):
     def job(self, order: Make, plan: Plan, consumer: int) -> Job: ...
 
     def close(self) -> None: ...
-
-
-def set_epoch(dataset: Any, recipe: Recipe, epoch: int) -> None:
-    """Call ``set_epoch`` of all that have it. Raises what they raise."""
-    for told in _listeners(dataset, recipe):
-        told.set_epoch(epoch)
-
-
-def _listeners(dataset: Any, recipe: Recipe) -> list[Any]:
-    own = getattr(dataset, "transform", None)
-    candidates = (dataset, own, recipe.transform, recipe.collate_fn)
-    return [one for one in candidates if callable(getattr(one, "set_epoch", None))]
 
 
 def maker_of(birth: Birth, place: Place, index: int, progress: Progress) -> TellingMaker:
@@ -68,8 +57,7 @@ def maker_of(birth: Birth, place: Place, index: int, progress: Progress) -> Tell
             shard = Shard(dataset, birth.split, build)
         return StreamMaker(recipe, shard, place, index, progress, log, store)
 
-    # A stream is told its epoch where it begins one.
-    return TellingMaker(recipe, birth.dataset, make_maker, birth.build_again, tells_epochs=False)
+    return TellingMaker(recipe, birth.dataset, make_maker, birth.build_again, is_stream=True)
 
 
 def made_by(
@@ -97,8 +85,7 @@ def made_by(
         shard = Shard(dataset, split, build, announces=False)
         return StreamMaker(recipe, shard, place, index, progress, store=store)
 
-    tells_epochs = nb_samples is not None  # a stream is told its epoch where it begins one
-    return TellingMaker(recipe, dataset, make_maker, build, tells_epochs=tells_epochs)
+    return TellingMaker(recipe, dataset, make_maker, build, is_stream=nb_samples is None)
 
 
 def _lane_of(dataset: Any, place: Place, index: int, log: Callable[[str], object] | None) -> Lane:
@@ -125,6 +112,7 @@ class TellingMaker:
     """A maker whose data set is told what its batches' plans say.
 
     `make_maker` makes one, of a data set and of how that is built again, with all calls made.
+    A stream's maker tells the stream its epoch, where it begins one.
     """
 
     def __init__(
@@ -134,7 +122,7 @@ class TellingMaker:
         make_maker: Callable[[Any, Callable[[], Any]], AnyMaker],
         build: Callable[[], Any],
         *,
-        tells_epochs: bool,
+        is_stream: bool,
     ) -> None:
         self._recipe = recipe
         self._dataset = dataset
@@ -144,7 +132,8 @@ class TellingMaker:
         self._calls: tuple[str, ...] = ()  # made so far
         self._is_told = False  # of calls, by this or an earlier order
         self._epoch = -1
-        self._tells_epochs = tells_epochs and bool(_listeners(dataset, recipe))
+        self._is_stream = is_stream
+        self._tells_epochs = bool(self._listeners())
 
     def job(self, order: Make, plan: Plan, consumer: int) -> Job:
         """What is to be done for `order`."""
@@ -164,11 +153,19 @@ class TellingMaker:
                 self._call(plan.calls)
             if self._tells_epochs and order.number.epoch != self._epoch:
                 doing = "calling set_epoch"
-                set_epoch(self._dataset, self._recipe, order.number.epoch)
+                for listener in self._listeners():
+                    listener.set_epoch(order.number.epoch)
                 self._epoch = order.number.epoch
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it goes to the training loop
             raise MakeError(report(error, doing, ())) from None
         return self._maker.job(order, plan, consumer)(slots)
+
+    def _listeners(self) -> list[Any]:
+        others = (self._recipe.transform, self._recipe.collate_fn)
+        return [
+            *([] if self._is_stream else listeners_of(self._dataset)),
+            *(one for one in others if callable(getattr(one, "set_epoch", None))),
+        ]
 
     def _build_again(self) -> Any:
         self._dataset = self._build()

@@ -42,6 +42,42 @@ def test_without_workers_the_batches_are_the_same() -> None:
     assert runs[0] == runs[1]
 
 
+class Counted(Documents):
+    """Writes down each document that is made."""
+
+    def __init__(self, n: int, source: int, path: str) -> None:
+        super().__init__(n, source)
+        self.path = path
+
+    def __getitem__(self, i: int) -> Any:
+        with open(self.path, "a") as file:
+            file.write(f"{self.source} {i}\n")
+        return super().__getitem__(i)
+
+
+def test_what_a_cache_keeps_of_a_mixture_is_made_once(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    arguments = {"path": str(made)}
+    mixture = Mixture(
+        {
+            "web": Source(Counted, {"n": 12, "source": 0, **arguments}, 0.7),
+            "code": Source(Counted, {"n": 5, "source": 1, **arguments}, 0.3),
+        },
+        samples_per_epoch=20,
+    )
+    runs = []
+    for cache in (None, "10MB"):
+        made.write_text("")
+        with SwiftLoader(
+            mixture, batch_size=4, shuffle=True, cache=cache, num_workers=2, validate=False
+        ) as loader:
+            runs.append([batch.tolist() for _ in range(3) for batch in loader])
+    assert runs[0] == runs[1]
+    lines = made.read_text().splitlines()
+    assert len(lines) == len(set(lines))
+    assert len(lines) > 12
+
+
 class Text:
     def __init__(self, n: int) -> None:
         self.n = n

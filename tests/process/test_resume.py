@@ -323,9 +323,7 @@ setups = st.fixed_dictionaries(
 
 
 @pytest.mark.timeout(240)
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(setups, setups, st.integers(0, 5))
 def test_any_set_up_after_any_other_gets_what_was_left(
     before: dict[str, Any], after: dict[str, Any], steps: int

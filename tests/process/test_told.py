@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import ConcatDataset, Subset, random_split
 
 from swift_loader import ConfigError, SwiftLoader
 from swift_loader.errors import StateError
+from tests import datasets
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -46,7 +48,8 @@ class Collate:
         self.epoch = epoch
 
     def __call__(self, samples: list[Any]) -> tuple[torch.Tensor, int]:
-        return torch.tensor(samples), self.epoch
+        plain = isinstance(samples[0][0], int)
+        return torch.tensor(samples) if plain else samples, self.epoch
 
 
 def told(batch: Any) -> set[tuple[int, ...]]:
@@ -63,6 +66,73 @@ def test_every_worker_is_told_the_epoch_before_its_first_batch() -> None:
             for rows, said in loader:
                 assert said == epoch
                 assert rows[:, 1].tolist() == [epoch, epoch]
+
+
+class Streamed(torch.utils.data.IterableDataset[tuple[int, int]]):
+    """Items say what the stream was told."""
+
+    epoch = -1
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        return ((item, self.epoch) for item in range(4))
+
+
+class Stamp(Streamed):
+    """A transform that stamps the epoch on a sample."""
+
+    def __call__(self, sample: Any) -> Any:
+        return sample, self.epoch
+
+
+class Transformed(datasets.Numbers):
+    """With a `transform` of its own, as torchvision's data sets have one."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.transform = Stamp()
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(super().__getitem__(index))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_wrappers_of_torch_hold_is_told_too(workers: int) -> None:
+    inner = Told()
+    mixed = ConcatDataset(
+        [Subset(Subset(inner, range(8)), range(4)), random_split(inner, [4, 12])[0]]
+    )
+    with SwiftLoader(mixed, batch_size=2, worker_per_consumer=workers) as loader:
+        for epoch in range(2):
+            assert all(told(batch) == {(epoch, 0, 0)} for batch in loader)
+    with SwiftLoader(
+        Subset(Transformed(8), range(4)), batch_size=4, worker_per_consumer=workers
+    ) as loader:
+        for epoch in range(2):
+            assert [batch[1].tolist() for batch in loader] == [[epoch] * 4]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stream_its_transform_and_its_collate_are_told(workers: int) -> None:
+    chain = torch.utils.data.ChainDataset([Streamed(), Streamed()])
+    with SwiftLoader(
+        chain, batch_size=4, worker_per_consumer=workers, transform=Stamp(), collate_fn=Collate()
+    ) as loader:
+        for epoch in (0, 1, 5):
+            loader.set_epoch(epoch)
+            for rows, said in loader:
+                assert said == epoch
+                assert [(by_stream, by_transform) for (_, by_stream), by_transform in rows] == [
+                    (epoch, epoch)
+                ] * 4
+
+
+def test_samples_that_a_wrapper_hides_are_not_kept_if_they_differ_from_epoch_to_epoch() -> None:
+    for dataset in (Subset(Told(), range(4)), Transformed(4)):
+        with pytest.raises(ConfigError, match="set_epoch"):
+            SwiftLoader(dataset, batch_size=2, cache="1MB").start()
 
 
 def test_a_call_is_made_from_the_next_epoch_on_in_every_worker() -> None:

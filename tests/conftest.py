@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
 
@@ -18,6 +19,11 @@ from swift_loader.worker.launch import Zygote
 
 # A process to fork from, whose own parent was killed, sees that once it has imported torch.
 _LINGER_S = 15.0
+
+
+# How long an example takes depends on who else runs: no test is about that.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 
 def pytest_configure() -> None:

@@ -690,7 +690,7 @@ batches = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(batches)
 def test_any_batch_arrives_as_it_was(batch: Any) -> None:
     try:

@@ -160,7 +160,7 @@ def test_collates_as_torch_does(name: str, arena_bytes: int | None, nb_samples: 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.booleans(), st.floats(width=32))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(NUMBERS, min_size=1, max_size=5))
 def test_any_mix_of_numbers_collates_as_torch_does(numbers: list[Any]) -> None:
     try:

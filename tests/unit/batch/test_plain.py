@@ -67,7 +67,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @given(VALUES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_plain_value_comes_back_the_same(value: Any) -> None:
     assert same(through_json(value), value)
 

@@ -170,7 +170,7 @@ class Clients(RuleBasedStateMachine):
 
 
 TestClients = Clients.TestCase
-TestClients.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestClients.settings = settings(max_examples=25, stateful_step_count=30)
 
 
 def test_who_looks_for_what_is_wanted_next_has_nothing_to_make() -> None:

@@ -13,7 +13,7 @@ _PAGE = 256
 _SPAN = 64 * _PAGE
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 12 * _PAGE // 64)), max_size=60))
 def test_pages_are_counted_and_holes_are_joined(steps: list[tuple[bool, int]]) -> None:
     extents = Extents(_SPAN, _PAGE)

@@ -40,7 +40,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(plain, max_size=10), st.lists(st.tuples(bounds, bounds, bounds), max_size=3))
 def test_reads_like_a_plain_list(items: list[Any], cuts: list[tuple[Any, Any, Any]]) -> None:
     shared = SharedList(iter(items))

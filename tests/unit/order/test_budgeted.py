@@ -35,7 +35,7 @@ def batches(one: Order, epoch: int) -> list[tuple[Number, list[int]]]:
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 12), st.booleans()), max_size=4),
     st.integers(1, 4),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_resumed_in_a_row_by_any_number_every_sample_comes_once(
     lengths: list[int], resumes: list[tuple[int, int, bool]], last: int
 ) -> None:

@@ -32,7 +32,7 @@ COMMON: dict[str, Any] = {"lengths": LENGTHS, "samples_per_epoch": 61}
         st.tuples(deals, weights_of, st.integers(0, 25), st.booleans()), min_size=2, max_size=5
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_several_resumes_with_other_weights_and_consumers(stages: list[Any]) -> None:
     run, expected = None, Counter[str]()
     for deal, weights, steps, by_one in stages:
@@ -55,7 +55,7 @@ def test_several_resumes_with_other_weights_and_consumers(stages: list[Any]) -> 
 
 @given(st.lists(st.tuples(deals, st.integers(0, 30), st.booleans()), min_size=2, max_size=5),
        st.sampled_from(["repeat", "drop", "stop"]))  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_other_consumers_get_the_same_sequence(stages: list[Any], exhausted: str) -> None:
     common: dict[str, Any] = {"lengths": LENGTHS, "weights": WEIGHTS, "exhausted": exhausted}
     whole = Run(plan_of(**common))
@@ -76,7 +76,7 @@ def test_other_consumers_get_the_same_sequence(stages: list[Any], exhausted: str
 
 
 @given(st.lists(st.tuples(deals, schedules, st.integers(0, 25)), min_size=2, max_size=4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_schedules_go_on_at_their_step(stages: list[Any]) -> None:
     run, nb_steps = None, 0
     for deal, table, steps in stages:
@@ -94,7 +94,7 @@ def test_schedules_go_on_at_their_step(stages: list[Any]) -> None:
 
 
 @given(st.data(), deals, deals, weights_of)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_consumers_that_made_unequal_steps_lose_nothing(
     data: st.DataObject, deal: Any, other: Any, weights: Any
 ) -> None:
@@ -113,7 +113,7 @@ def test_consumers_that_made_unequal_steps_lose_nothing(
 
 
 @given(deals, deals, weights_of, st.integers(0, 12), st.integers(0, 12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_sample_comes_once_though_weights_change_in_mid_epoch(
     deal: Any, other: Any, weights: Any, first: int, second: int
 ) -> None:
@@ -139,7 +139,7 @@ def test_every_sample_comes_once_though_weights_change_in_mid_epoch(
 
 
 @given(deals, deals, st.integers(1, 40), st.integers(1, 30))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_sources_come_go_and_grow_and_the_others_do_not_notice(
     deal: Any, other: Any, steps: int, grown: int
 ) -> None:

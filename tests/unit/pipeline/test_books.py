@@ -131,7 +131,7 @@ class BooksMachine(RuleBasedStateMachine):
 
 
 TestBooksMachine = BooksMachine.TestCase
-TestBooksMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBooksMachine.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def world(**given: Any) -> World:

@@ -24,7 +24,7 @@ def cost_of(lengths: list[int], cost: Cost) -> int:
 
 
 @given(lengths_and_budget, costs, st.booleans(), st.integers(0, 3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_every_sample_comes_once_and_no_batch_costs_more(
     given_: tuple[list[int], int], cost: Cost, shuffle: bool, epoch: int
 ) -> None:
@@ -42,7 +42,7 @@ def test_every_sample_comes_once_and_no_batch_costs_more(
 
 
 @given(lengths_and_budget, costs)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_batches_are_as_large_as_a_plain_loop_makes_them(
     given_: tuple[list[int], int], cost: Cost
 ) -> None:
@@ -85,7 +85,7 @@ runs = st.lists(st.tuples(st.integers(1, 5), st.floats(0, 1)), min_size=1, max_s
 
 
 @given(sizes, runs, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_is_left_is_dealt_again_exactly_once(
     of_batches: list[int], resumes: list[tuple[int, float]], data: st.DataObject
 ) -> None:
@@ -117,7 +117,7 @@ def test_what_is_left_is_dealt_again_exactly_once(
 
 
 @given(st.lists(st.integers(2, 9), min_size=1, max_size=40), st.integers(1, 8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_steps_are_equal_where_batches_can_be_split(
     of_batches: list[int], nb_consumer: int
 ) -> None:

@@ -23,7 +23,7 @@ def sources_at(tree: Interleaver, shares: Shares, first: int, last: int) -> list
 
 
 @given(weights_lists, st.integers(0, FAR), st.integers(1, 300))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_counts_are_those_of_the_positions(weights: list[float], first: int, length: int) -> None:
     tree = Interleaver(weights)
     shares = tree.shares(weights, [0] * len(weights))
@@ -40,7 +40,7 @@ def test_counts_are_those_of_the_positions(weights: list[float], first: int, len
 
 
 @given(weights_lists, st.integers(0, FAR))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_stretch_of_a_thousand_has_its_shares(weights: list[float], first: int) -> None:
     tree = Interleaver(weights)
     sources = np.array(
@@ -53,7 +53,7 @@ def test_every_stretch_of_a_thousand_has_its_shares(weights: list[float], first:
 
 
 @given(st.data(), st.lists(st.integers(1, 40), min_size=20, max_size=60))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_rare_source_comes_however_often_weights_change(
     data: st.DataObject, lengths: list[int]
 ) -> None:

@@ -53,7 +53,7 @@ def shares_are_right(seen: list[tuple[str, int]], weights: dict[str, float]) -> 
 
 
 @given(mixtures(), st.sampled_from(["balanced", "drop", "pad"]), st.integers(1, 120))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_source_goes_round_by_itself_in_its_share(
     given_: dict[str, Any], tail: str, samples: int
 ) -> None:
@@ -70,7 +70,7 @@ def test_every_source_goes_round_by_itself_in_its_share(
 
 
 @given(mixtures())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_drop_gives_each_sample_once_an_epoch(given_: dict[str, Any]) -> None:
     assume(sum(given_["lengths"].values()) >= given_["nb_consumer"])
     run = Run(plan_of(**given_, exhausted="drop"))
@@ -83,7 +83,7 @@ def test_drop_gives_each_sample_once_an_epoch(given_: dict[str, Any]) -> None:
 
 
 @given(mixtures())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_stop_ends_with_the_first_source_that_is_through(given_: dict[str, Any]) -> None:
     try:
         run = Run(plan_of(**given_, exhausted="stop"))

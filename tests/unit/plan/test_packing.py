@@ -47,7 +47,7 @@ def all_tokens(lengths: list[int], separator: int) -> list[tuple[int, int]]:
 
 
 @given(documents, st.integers(1, 50), st.integers(0, 2))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_split_cuts_the_documents_end_to_end(
     lengths: list[int], length: int, separator: int
 ) -> None:
@@ -58,7 +58,7 @@ def test_split_cuts_the_documents_end_to_end(
 
 
 @given(documents, st.integers(1, 50), st.integers(0, 2), st.integers(0, 2**64 - 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_split_with_shuffled_documents_keeps_each_document_together(
     lengths: list[int], length: int, separator: int, order: int
 ) -> None:
@@ -74,7 +74,7 @@ def test_split_with_shuffled_documents_keeps_each_document_together(
 
 
 @given(documents, st.integers(1, 50), st.integers(0, 2))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_best_fit_cuts_only_what_is_too_long(
     lengths: list[int], length: int, separator: int
 ) -> None:
@@ -102,7 +102,7 @@ def plain_best_fit(sizes: list[int], room: int) -> list[int]:
 
 
 @given(st.lists(st.integers(1, 30), max_size=80), st.integers(31, 64))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_many_at_a_time_fit_as_one_at_a_time(sizes: list[int], room: int) -> None:
     members, ends = fit(np.array(sizes, np.int64), room)
     starts = [0, *ends.tolist()][:-1]
@@ -154,7 +154,7 @@ def test_no_documents_make_no_sequences(kind: type[SplitPacking] | type[BestFitP
 
 
 @given(documents, st.integers(1, 50), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_several_sequences_together_are_those_one_by_one(
     lengths: list[int], length: int, data: st.DataObject
 ) -> None:

@@ -71,7 +71,7 @@ buffers = st.sampled_from([0, 1, 2, 3, 7, 50])
 
 
 @given(sizes_of_shards, buffers)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_buffer_is_known_from_how_many_have_left(sizes: list[int], size: int) -> None:
     loop = Loop([Unit(shard) for shard in range(len(sizes))], sizes, size)
     for _ in loop.items():
@@ -82,7 +82,7 @@ def test_the_buffer_is_known_from_how_many_have_left(sizes: list[int], size: int
 
 
 @given(sizes_of_shards, buffers, st.lists(st.integers(0, 20), max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_stopped_anywhere_what_is_left_comes_once(
     sizes: list[int], size: int, stops: list[int]
 ) -> None:
@@ -99,7 +99,7 @@ def test_stopped_anywhere_what_is_left_comes_once(
 
 
 @given(st.integers(0, 40), st.integers(1, 4), st.integers(1, 4), st.booleans(), st.integers(0, 3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_shard_is_dealt_to_one_worker(
     nb_shards: int, consumers: int, workers: int, shuffle: bool, epoch: int
 ) -> None:

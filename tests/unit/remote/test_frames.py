@@ -75,7 +75,6 @@ def test_several_messages_travel_as_one() -> None:
     assert list(unpack_frames(run)) == MESSAGES
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -113,7 +112,7 @@ def test_message_cut_short_anywhere_is_refused_or_another_valid_one(
         _unpack_or_refuse([first[:length], *rest])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.sampled_from(MESSAGES),
     st.integers(0, 2**16),
@@ -129,7 +128,7 @@ def test_mutated_message_is_refused_or_another_valid_one(
     _unpack_or_refuse([bytes(changed), *rest])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.sampled_from(MESSAGES), min_size=2, max_size=4),
     st.integers(0, 2**16),
@@ -145,7 +144,7 @@ def test_mutated_bundle_is_refused_or_another_valid_one(
     _unpack_or_refuse([bytes(bundle[:at])])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.binary(max_size=200), max_size=5))
 def test_random_frames_are_refused_or_valid(random: list[bytes]) -> None:
     _unpack_or_refuse(random)
@@ -244,7 +243,6 @@ def test_token_is_in_no_repr(secret: messages.Message) -> None:
     assert "s3cret" not in repr(secret)
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=4), st.data())
 def test_flipped_bit_on_a_line_without_a_key_is_noticed(frames: list[bytes], data: Any) -> None:
     told = sealed(frames)

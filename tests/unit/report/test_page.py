@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_loader.report.groups import compared, trainings
@@ -184,7 +184,6 @@ def test_ticks_are_few_round_and_within(top, about):
     assert nice_top([top]) >= top * 0.999
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e12)), min_size=1, max_size=20), st.booleans())
 def test_nothing_is_drawn_outside_of_its_plot(values, stacked):
     steps = [Step(i, i + 1.0, "a step") for i in range(len(values))]

@@ -33,7 +33,7 @@ def nb_descriptors() -> int:
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40)), max_size=12),
     st.lists(st.integers(1, 30), min_size=1, max_size=8),

@@ -100,7 +100,7 @@ runs = st.lists(
     st.lists(st.integers(0, 8), max_size=9), st.sampled_from([0, 3, 20]), runs, st.booleans(),
     st.booleans(), st.tuples(st.integers(1, 3), st.integers(1, 3)),
 )  # fmt: skip
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_resumed_in_a_row_by_any_number_each_item_comes_once(
     sizes: list[int], buffer: int, resumes: Any, shuffle: bool, seeks: bool, last: tuple[int, int]
 ) -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from swift_loader.bench.trials import Trial
-from swift_loader.report.terminal import ADVICE
+from swift_loader.telemetry.verdict import ADVICE, STORAGE
 
-__all__ = ["Advice", "advise", "as_tried", "is_busy", "more_threads_help", "waits"]
+__all__ = ["Advice", "advise", "as_tried", "helps", "is_busy", "waits"]
 
 _AS_GOOD = 0.9  # of the best: not worth more workers
 _THREADS_PAY = 1.3
 _BUSY_SHARE = 0.25
-_WORTH_MORE_THREADS = 1.15
+_WORTH_MORE = 1.15
 _COMPUTES = 0.5  # a data set that computes for less of its time waits for something
 _QUEUE = 10
 _SLOW_BUILD_S = 5.0
@@ -45,10 +45,9 @@ def is_busy(others: float, cpus: int) -> bool:
     return others > _BUSY_SHARE * cpus
 
 
-def more_threads_help(trials: Sequence[Trial]) -> bool:
-    """Whether the last of trials with more and more threads was that much better."""
-    before, last = trials[-2:]
-    return last.batches_per_s > _WORTH_MORE_THREADS * before.batches_per_s
+def helps(trial: Trial, before: Trial) -> bool:
+    """Whether `trial`, with more threads or workers, is so much better that still more pay."""
+    return trial.batches_per_s > _WORTH_MORE * before.batches_per_s
 
 
 def advise(
@@ -68,6 +67,8 @@ def advise(
             f"Fetching computes for {alone.cpu_share or 0:.0%} of its time and waits for the rest, "
             f"so threads in a worker pay: {chosen.batches_per_s:,.1f} batches/s."
         )
+    if waits(alone) and chosen.workers > cpus:
+        reasons.append(f"Workers that wait need no CPU, so more of them than the {cpus} CPUs pay.")
     queue = _queue(chosen)
     if queue > _QUEUE:
         reasons.append(
@@ -127,4 +128,10 @@ def _fix_first(alone: Trial, chosen: Trial, enough: bool | None) -> str:
         return "Nothing: the data keeps up."
     if alone.batches_per_s < chosen.batches_per_s and chosen.bottleneck == "hand-over":
         return ADVICE["workers: fetch"]
+    if chosen.bottleneck == STORAGE and waits(alone):
+        return (
+            "`dataset[i]` waits for storage or a network most of its time, and these were the most "
+            "threads and workers that helped. The option `cache` keeps what later epochs need "
+            "again; a copy of the data on a local disk, or larger files, shorten the wait."
+        )
     return ADVICE.get(chosen.bottleneck or "", ADVICE["workers: fetch"])

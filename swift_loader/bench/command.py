@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from swift_loader.bench.advice import advise, as_tried, is_busy, more_threads_help, waits
+from swift_loader.bench.advice import advise, as_tried, helps, is_busy, waits
 from swift_loader.bench.text import advice_text, heading, row
 from swift_loader.bench.trials import (
     Subject,
@@ -28,9 +28,10 @@ from swift_loader.errors import ConfigError
 from swift_loader.telemetry.stats import format_seconds
 from swift_loader.worker.cpus import cpu_limits
 
-__all__ = ["bench"]
+__all__ = ["Progress", "bench", "while_more_help"]
 
 _THREADS = (8, 16, 32, 64)  # tried where the data set waits, as long as more help
+_MOST_FOR_A_CPU = 8  # workers that are tried where the data set waits, as long as more help
 _USUAL_QUEUE = 10
 
 
@@ -46,7 +47,7 @@ def bench(arguments: Sequence[str]) -> int:
     _check_takes(dataset, kwargs)
     subject = Subject(dataset, kwargs, options.batch_size, options.shuffle, options.seconds)
     numbers = sorted(set(options.workers or _numbers(limits.cpus)))
-    progress = _Progress(options.json, 2 + (2 - options.no_torch) * len(numbers))
+    progress = Progress(options.json, 2 + (2 - options.no_torch) * len(numbers))
     progress.say(f"{options.dataset}, batch_size {subject.batch_size}")
     progress.say(f"CPUs that may be used: {limits.cpus} ({limits})")
 
@@ -63,13 +64,8 @@ def bench(arguments: Sequence[str]) -> int:
     for number in numbers:
         ours.append(progress.run(f"workers: {number}", partial(with_workers, subject, number)))
     if waits(alone):
-        most = numbers[-1]
-        for threads in _THREADS:
-            progress.nb_trials += 1
-            name = f"workers with {threads} threads"
-            ours.append(progress.run(name, partial(with_workers, subject, most, threads)))
-            if not more_threads_help(ours):
-                break
+        most = numbers[-1] if options.workers else _MOST_FOR_A_CPU * limits.cpus
+        ours += while_more_help(progress, subject, ours[-1], most)
     torch: list[Trial] = []
     for number in [] if options.no_torch else numbers:
         torch.append(
@@ -100,7 +96,32 @@ def bench(arguments: Sequence[str]) -> int:
     return 0
 
 
-class _Progress:
+def while_more_help(
+    progress: Progress, subject: Subject, best: Trial, most_workers: int
+) -> list[Trial]:
+    """More threads, then more workers: what waits needs no CPU for each of them."""
+    tried: list[Trial] = []
+
+    def better(name: str, workers: int, threads: int) -> bool:
+        nonlocal best
+        progress.nb_trials += 1
+        trial = progress.run(name, partial(with_workers, subject, workers, threads))
+        tried.append(trial)
+        if not helps(trial, best):
+            return False
+        best = trial
+        return True
+
+    for threads in _THREADS:
+        if not better(f"workers with {threads} threads", best.workers, threads):
+            break
+    while 2 * best.workers <= most_workers:
+        if not better(f"workers: {2 * best.workers}", 2 * best.workers, best.threads):
+            break
+    return tried
+
+
+class Progress:
     """Results go to stdout as they come (with ``--json``: nothing), what is running to stderr."""
 
     def __init__(self, silent: bool, nb_trials: int) -> None:

@@ -63,6 +63,7 @@ class Interval:
     workers: tuple[WorkerUse, ...]
     events: Mapping[str, int]
     rare_wait_share: float = 0.0  # of all waiting up to here
+    rare_fetch_share: float = 0.0  # of all fetching up to here
     slowest: tuple[tuple[Any, float], ...] | None = None  # up to here; None: as before
 
     @property
@@ -132,6 +133,7 @@ class Run:
             cpu_s=_used(self.intervals, "cpu"),
             cpu_wait_s=_used(self.intervals, "cpu_wait"),
             rare_wait_share=last.rare_wait_share if last else 0.0,
+            rare_fetch_share=last.rare_fetch_share if last else 0.0,
             slowest=self.slowest,
         )
 
@@ -292,6 +294,7 @@ def _interval(line: dict[str, Any]) -> Interval:
         workers=tuple(WorkerUse(**row) for row in line["workers"]),
         events={str(kind): int(count) for kind, count in line["events"].items()},
         rare_wait_share=float(line.get("rare_wait_share", 0.0)),
+        rare_fetch_share=float(line.get("rare_fetch_share", 0.0)),
         slowest=_slowest(line.get("slowest")),
     )
 
@@ -370,5 +373,6 @@ def _merged(group: Sequence[Interval]) -> Interval:
         workers=workers,
         events=events,
         rare_wait_share=last.rare_wait_share,
+        rare_fetch_share=last.rare_fetch_share,
         slowest=told[-1] if told else None,
     )

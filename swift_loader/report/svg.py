@@ -212,7 +212,7 @@ def value_text(value: float, unit: str) -> str:
     for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= scale * (1 if unit == "B" else 10):
             return f"{value / scale:.3g} {letter}{unit if unit == 'B' else ''}".strip()
-    return f"{value:.3g}" + (" B" if unit == "B" else "") if value < 1e4 else f"{value:,.0f}"
+    return f"{value:.3g}" + (" B" if unit == "B" else "") if value < 1000 else f"{value:,.0f}"
 
 
 def _time_unit(end_s: float) -> tuple[float, str]:

@@ -283,6 +283,7 @@ class Meter:
             cpu_s=_less(_sum(row.cpu_s for row in workers), marks, 0),
             cpu_wait_s=_less(_sum(row.cpu_wait_s for row in workers), marks, 1),
             rare_wait_share=spread["wait"].share_of_longest(RARE),
+            rare_fetch_share=spread["fetch"].share_of_longest(RARE),
             slowest=slowest,
         )
         verdict = judge(evidence)
@@ -313,6 +314,7 @@ class Meter:
             slowest=slowest,
             sources={} if self.by_source is None else self.by_source.snapshot(),
             rare_wait_share=evidence.rare_wait_share,
+            rare_fetch_share=evidence.rare_fetch_share,
             nb_running=self._nb_running,
             workers=workers,
             others=tuple(reading for ask in self._others for reading in ask()),
@@ -322,13 +324,14 @@ class Meter:
         """The ten slowest samples: index and seconds."""
         return self._slowest.table()
 
-    def rare_wait_share(self) -> float:
-        """Of all waiting, how much came in the longest 2% of the waits."""
+    def rare_shares(self) -> tuple[float, float]:
+        """How much of all waiting, and of all fetching, came in the longest 2% of each."""
         with self._lock:
-            waits = self._spread["wait"].copy()
+            waits, fetches = self._spread["wait"].copy(), self._spread["fetch"].copy()
             new = list(self._recent)[-self._nb_new :] if self._nb_new else []
         waits.add([times.wait_s for times in new])
-        return waits.share_of_longest(RARE)
+        fetches.add([times.fetch_s for times in new])
+        return waits.share_of_longest(RARE), fetches.share_of_longest(RARE)
 
     def _fold(self) -> None:
         with self._lock:

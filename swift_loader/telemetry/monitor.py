@@ -37,7 +37,8 @@ reader passes over those that it does not know.
     ``batches`` (in the interval), ``cpu`` (CPUs used, 1.0 is one; null at first), ``cpu_wait``
     (CPUs that it was ready to use while others had them; null where nobody says), ``rss_bytes``;
     ``events``: how many of each kind there were; ``rare_wait_share``: of all waiting so far, how
-    much came in the longest 2% of the waits; ``slowest``: the ten slowest samples so far, a list of
+    much came in the longest 2% of the waits; ``rare_fetch_share``: the same of the time in
+    ``fetch``, by batches; ``slowest``: the ten slowest samples so far, a list of
     ``[index, seconds]``, where they have changed.
 ``event``
     ``event``: ``epoch_begin``, ``epoch_end`` (facts: ``epoch``), ``worker_start``, ``worker_stop``,
@@ -212,6 +213,7 @@ class BenchmarkWriter:
         self, to_s: float, delta: Totals, cpu: float, rows: list[dict[str, object]]
     ) -> None:
         slowest = self._meter.slowest()
+        rare_wait_share, rare_fetch_share = self._meter.rare_shares()
         changed = {} if slowest == self._slowest else {"slowest": slowest}
         self._slowest = slowest
         self._line(
@@ -224,7 +226,8 @@ class BenchmarkWriter:
             consumer_rss_bytes=_rss_bytes(self._process),
             workers=rows,
             events=dict(self._events),
-            rare_wait_share=_round(self._meter.rare_wait_share()),
+            rare_wait_share=_round(rare_wait_share),
+            rare_fetch_share=_round(rare_fetch_share),
             **changed,
         )
         self._events.clear()

@@ -305,8 +305,9 @@ class LoaderStats:
     slowest:
         The ten slowest samples, as ``(index, seconds)``. Samples that take less than 10 us on
         average are not timed one by one.
-    rare_wait_share:
-        How much of the waiting came in the longest 2% of the waits.
+    rare_wait_share, rare_fetch_share:
+        How much of the waiting came in the longest 2% of the waits, and how much of the time in
+        `fetch` in the 2% of the batches that took longest there.
     nb_running:
         Workers that run now.
     workers:
@@ -347,6 +348,7 @@ class LoaderStats:
     nb_running: int
     workers: tuple[WorkerStats, ...]
     others: tuple[Reading, ...] = ()
+    rare_fetch_share: float = 0.0
     cache: CacheStats | None = None  # with the option `cache`
     sources: dict[str, SourceStats] = field(default_factory=dict)  # of a mixture
 

@@ -6,8 +6,9 @@ test_seeing.py``):
 1. Training waits for less than a tenth of its time: the training loop is the bottleneck. Perfect
    loading would save that tenth.
 2. The device copy or the decoder is busy for most of the time, and longer than the workers.
-3. Two in a hundred waits make up most of the waiting, and one sample takes ten times as long as
-   others do: a few slow samples.
+3. Two in a hundred waits make up most of the waiting, one sample takes ten times as long as others
+   do, and without the slowest batches training would wait for less than half as long: a few slow
+   samples. If it would wait for longer, the workers are too slow for the other samples as well.
 4. The workers are busy for most of the time. They wait for storage or a network, for a CPU, or they
    compute: the kernel's counts of their time tell.
 5. Else no part is busy, and still training waits: the hand-over.
@@ -26,13 +27,14 @@ from swift_loader.telemetry.stats import (
     shares,
 )
 
-__all__ = ["ADVICE", "RARE", "Evidence", "Verdict", "judge"]
+__all__ = ["ADVICE", "RARE", "STORAGE", "Evidence", "Verdict", "judge"]
 
 RARE = 0.02  # of the batches
 WAITS_LITTLE = 0.1  # below this share of waiting, the training loop itself is what takes the time
 _BUSY = 0.5  # a part that is busy for less of the time can't be what everything waits for
 _MOST = 0.6  # of the waiting, in the rare long waits
 _SLOW = 10.0  # times the mean sample
+_REMAINS = 0.5  # of the waiting, without the slow samples: then these are not what to mend first
 _STARVED = 0.25  # of the time in which they were to work, workers waited for a CPU
 _BLOCKED = 0.5  # of their working time: they neither computed nor waited for a CPU
 _SPARE = 0.5  # of the CPUs: there is room for more workers
@@ -43,11 +45,12 @@ STORAGE = "workers: waiting in fetch"
 
 ADVICE = {
     "workers: fetch": "`dataset[i]` takes the workers' time, and it computes. More workers while "
-    "there are CPUs (worker_per_consumer), workers on other machines (remote_workers), or less "
-    "work in it: decode smaller images, do once what every epoch does again.",
+    "there are CPUs (worker_per_consumer), workers on other machines (remote_workers), the option "
+    "`cache`, so that each sample is made once, or less work in it, such as smaller images.",
     STORAGE: "`dataset[i]` waits for storage or a network most of its time. "
-    "threads_per_worker=8 lets one worker wait for several samples at once; then more workers, "
-    "a copy of the data on a local disk, or larger files.",
+    "threads_per_worker=8, or more, up to the samples of a batch, lets one worker wait for several "
+    "at once; then more workers, also more than CPUs; the option `cache`, for what later epochs "
+    "need again; a copy of the data on a local disk, or larger files.",
     "workers: collate": "`collate_fn` takes the workers' time. The default one stacks straight "
     "into shared memory; one of your own costs a copy.",
     "workers: encode": "Encoding takes the workers' time: the batch holds objects that are no "
@@ -73,7 +76,8 @@ ADVICE = {
 class Evidence:
     """What is known of a time. `cpu_s`, `cpu_wait_s`: of all workers together, None: not known.
 
-    `rare_wait_share`: how much of the waiting came in the longest 2% of the waits. `slowest`:
+    `rare_wait_share`: how much of the waiting came in the longest 2% of the waits;
+    `rare_fetch_share`: the same of the time in `fetch`, by batches. `slowest`:
     ``(index, seconds)`` of the slowest samples.
     """
 
@@ -83,6 +87,7 @@ class Evidence:
     cpu_s: float | None = None
     cpu_wait_s: float | None = None
     rare_wait_share: float = 0.0
+    rare_fetch_share: float = 0.0
     slowest: tuple[tuple[Any, float], ...] = ()
 
 
@@ -136,7 +141,7 @@ def _bottleneck(evidence: Evidence) -> str:
     apart = max(("decode", "to_device"), key=busy.__getitem__)
     if busy[apart] >= _BUSY and busy[apart] > workers:
         return STAGES[apart][1]
-    if _has_slow_samples(evidence):
+    if _has_slow_samples(evidence, workers - busy["fetch"] * evidence.rare_fetch_share):
         return SLOW_SAMPLES
     if workers < _BUSY:
         return HAND_OVER
@@ -150,9 +155,14 @@ def _bottleneck(evidence: Evidence) -> str:
     return CPUS if starved_s > _STARVED * busy_s else STAGES[stage][1]
 
 
-def _has_slow_samples(evidence: Evidence) -> bool:
+def _has_slow_samples(evidence: Evidence, usually_busy: float) -> bool:
+    """`usually_busy`: the share of the time that workers need for all but the slowest batches."""
     totals = evidence.totals
     if not evidence.slowest or evidence.rare_wait_share < _MOST or not totals.samples:
+        return False
+    # An epoch takes as long as the slower of the two: the workers, or the training loop.
+    would_wait = usually_busy - (1 - totals.wait_share)
+    if would_wait > _REMAINS * totals.wait_share:
         return False
     return evidence.slowest[0][1] > _SLOW * totals.fetch_s / totals.samples
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from swift_loader.bench.advice import advise, as_tried, is_busy, more_threads_help, waits
+import pytest
+
+from swift_loader.bench.advice import advise, as_tried, helps, is_busy, waits
+from swift_loader.bench.command import Progress, while_more_help
 from swift_loader.bench.text import advice_text, heading, row
-from swift_loader.bench.trials import Trial
+from swift_loader.bench.trials import Subject, Trial
+from swift_loader.telemetry.verdict import STORAGE
 
 ALONE = Trial("dataset alone", 100, 6400, 10.0, 0.1, built_s=0.01, cpu_share=1.0)
 
@@ -89,8 +93,31 @@ def test_time_that_other_processes_took_is_no_waiting() -> None:
 
 
 def test_more_threads_are_tried_as_long_as_they_help() -> None:
-    assert more_threads_help([ours(2, 20), ours(2, 90, threads=8)])
-    assert not more_threads_help([ours(2, 90, threads=8), ours(2, 95, threads=16)])
+    assert helps(ours(2, 90, threads=8), ours(2, 20))
+    assert not helps(ours(2, 95, threads=16), ours(2, 90, threads=8))
+
+
+def test_more_workers_than_cpus_are_tried_where_the_data_set_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def waiting(subject: Any, workers: int, threads: int) -> Trial:
+        return ours(workers, 10.0 * min(workers, 8) * min(threads, 4), threads)  # batches of 4
+
+    monkeypatch.setattr("swift_loader.bench.command.with_workers", waiting)
+    subject = Subject(list, {}, 4, shuffle=False, seconds=1.0)
+    tried = while_more_help(Progress(silent=True, nb_trials=0), subject, ours(2, 20), 16)
+    ways = [(trial.workers, trial.threads) for trial in tried]
+    assert ways == [(2, 8), (2, 16), (4, 8), (8, 8), (16, 8)]
+    waits_s = Trial("dataset alone", 100, 6400, 10.0, 0.1, cpu_share=0.05)
+    advice = advise(waits_s, [ours(2, 20), *tried], [], 2, None)
+    assert (advice.worker_per_consumer, advice.threads_per_worker) == (8, 8)
+    assert any("more of them than the 2 CPUs pay" in reason for reason in advice.reasons)
+
+
+def test_advice_that_was_tried_is_not_given_again() -> None:
+    waiting = Trial("dataset alone", 100, 6400, 10.0, 0.1, cpu_share=0.05)
+    trials = [ours(2, 20), ours(2, 90, threads=8, bottleneck=STORAGE)]
+    assert "threads_per_worker" not in advise(waiting, trials, [], 2, None).fix_first
 
 
 def test_cpus_of_what_waits_are_not_said_to_be_in_use() -> None:

@@ -151,6 +151,23 @@ def test_the_bottleneck_is_what_is_busiest_while_training_waits(times, named):
     assert judge(Evidence(totals)).bottleneck == named
 
 
+@pytest.mark.parametrize(
+    ("rare_fetch_share", "named"), [(0.1, "workers: waiting in fetch"), (0.6, "slow samples")]
+)
+def test_slow_samples_are_named_where_most_of_the_waiting_goes_with_them(rare_fetch_share, named):
+    # Four workers, busy for nine tenths of the time; some samples took far longer than others.
+    totals = Totals(batches=100, samples=800, elapsed_s=1.0, worker_s=4.0, fetch_s=3.6, wait_s=0.55)
+    evidence = Evidence(
+        totals,
+        cpu_s=0.1,
+        cpu_wait_s=0.0,
+        rare_wait_share=0.7,
+        rare_fetch_share=rare_fetch_share,
+        slowest=((17, 0.3),),
+    )
+    assert judge(evidence).bottleneck == named
+
+
 @given(seconds, seconds)
 def test_waiting_and_loop_make_up_the_time(wait_s, loop_s):
     totals = Totals(batches=1, elapsed_s=wait_s + loop_s, wait_s=wait_s)

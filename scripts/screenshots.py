@@ -1,10 +1,10 @@
 """Pictures of the report and of a trace for the documentation, by a Chromium on the path.
 
-python scripts/screenshots.py            a short run, its report, and docs/images/report-*.png
-python scripts/screenshots.py FOLDER     a short run under torch's profiler, and docs/images/trace.png
+python scripts/screenshots.py           a short run, its report, and docs/images/report-*.png
+python scripts/screenshots.py FOLDER    a short run in torch's profiler, and docs/images/trace.png
 
 FOLDER has a viewer of traces that works without the network: ``trace_viewer_full.html`` out of the
-wheel of torch-tb-profiler, and ``webcomponents.min.js`` out of the npm package webcomponents.js 0.7.
+wheel of torch-tb-profiler, and ``webcomponents.min.js`` of the npm package webcomponents.js 0.7.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ def shoot(page: Path, picture: Path, *more: str, dark: bool = False) -> None:
     subprocess.run(
         [
             "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-            f"--window-size={WIDTH},{HEIGHT}", *flags, *more, f"--screenshot={picture}", page.as_uri(),
+            f"--window-size={WIDTH},{HEIGHT}", *flags, *more,
+            f"--screenshot={picture}", page.as_uri(),
         ],
         check=True,
         capture_output=True,

@@ -1,4 +1,7 @@
-"""The documents are spelled right, and keep the project's rules for prose (`tests.docs.words`)."""
+"""The documents are spelled right, and keep proselint's rules for prose and the project's own.
+
+The latter, and what of proselint is left out, are in `tests.docs.words`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import PAGES, ROOT
-from tests.docs.words import RULES, sentences, too_long
+from tests.docs.words import NOT_OURS, RULES, prose, sentences, too_long
 
 
 def test_code_and_documents_are_spelled_right() -> None:
@@ -39,4 +42,22 @@ def test_prose_keeps_the_rules(page: Path) -> None:
         wrong += [f"{sentence}\n  → {r.instead}" for r in RULES if r.pattern.search(sentence)]
         if too_long(sentence):
             wrong.append(f"{sentence}\n  → two sentences")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_prose_keeps_the_rules_of_proselint() -> None:
+    pytest.importorskip("proselint", reason="needs proselint")
+    from proselint.checks import __register__
+    from proselint.config import DEFAULT
+    from proselint.registry import CheckRegistry
+    from proselint.tools import LintFile
+
+    CheckRegistry().register_many(__register__)
+    checks = DEFAULT["checks"] | dict.fromkeys(NOT_OURS, False)
+    wrong = []
+    for page in [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md"))]:
+        text = prose(page.read_text()) + "\n"  # some pages are a table and no more
+        for found in LintFile(page.name, text).lint(DEFAULT | {"checks": checks}):
+            line = text.splitlines()[found.pos[0] - 1]
+            wrong.append(f"{page.name}: {line}\n  → {found.check_result.message}")
     assert not wrong, "\n".join(wrong)

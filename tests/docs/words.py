@@ -1,17 +1,26 @@
 """The project's rules for prose, and the prose of a page that they are applied to.
 
-Plain, short sentences in the active voice, with the actor named. Vale and proselint know other
-rules; these few are the ones that this project's own texts have broken.
+Plain, short sentences in the active voice, with the actor named. `RULES` are those that this
+project's own texts have broken; proselint has further ones, and `NOT_OURS` are not for these texts.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import count
 
-__all__ = ["RULES", "Rule", "sentences", "too_long"]
+__all__ = ["NOT_OURS", "RULES", "Rule", "prose", "sentences", "too_long"]
 
 MOST_WORDS = 40
+_FEWEST_WORDS = 4
+#: checks of proselint
+NOT_OURS = (
+    "typography",  # straight quotes and three dots are those of code; "resume" has no accents
+    "archaism",  # "for ever" is British
+    "dates_times",  # takes the "a" and "m" of other words for times of day
+    "restricted",  # off by default
+)
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,22 @@ def sentences(markdown: str) -> list[str]:
         for block in blocks
     )
     return [part for some in parts for part in some if part]
+
+
+def prose(markdown: str) -> str:
+    """The sentences, a line each, without cells of a few words.
+
+    Pieces of code are `X1`, `X2`, …, since they are no word that comes twice.
+    """
+    number = count(1)
+    lines = (
+        line
+        if line.endswith((".", ":", ";", "?"))
+        else f"{line}."  # one may begin as this one ends
+        for line in sentences(markdown)
+        if len(line.split()) >= _FEWEST_WORDS
+    )
+    return re.sub(r"\bX\b", lambda _: f"X{next(number)}", "\n".join(lines))
 
 
 def too_long(sentence: str) -> bool:

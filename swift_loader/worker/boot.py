@@ -30,7 +30,7 @@ __all__ = ["Process", "boot"]
 # directory stands first, and there may be a `json.py`.
 _BOOT = (
     "import sys; sys.path[:] = eval(sys.argv.pop(1)); "
-    "from swift_loader.worker.zygote import main; main(int(sys.argv.pop(1)))"
+    "from swift_loader.worker.zygote import main_of_fresh; main_of_fresh(int(sys.argv.pop(1)))"
 )
 
 

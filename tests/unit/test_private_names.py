@@ -77,6 +77,7 @@ PRIVATE = {
         "worker/split.py": "Hugging Face: a stream that splits itself by rank is known",
     },
     "_mmap": {"batch/memmaps.py": "numpy: memory maps travel as the name of their file"},
+    "_registry": {"worker/zygote.py": "weakref: a worker takes 50 ms more to end"},
     "_args_from_interpreter_flags": {"worker/boot.py": "workers get the flags of python -X, -W"},
     "_clear": {"worker/zygote.py": "a forked worker runs what the script registered with atexit"},
     "_run_exitfuncs": {"worker/birth.py": "what a data set registered with atexit runs"},

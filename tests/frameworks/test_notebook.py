@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-nbformat = pytest.importorskip("nbformat", reason="needs Jupyter's nbformat and nbconvert")
-pytest.importorskip("nbconvert", reason="needs Jupyter's nbformat and nbconvert")
-pytest.importorskip("ipykernel", reason="needs Jupyter's kernel")
+pytestmark = pytest.mark.skipif(
+    None in map(find_spec, ("nbformat", "nbconvert", "ipykernel")),
+    reason="needs Jupyter's nbformat, nbconvert and ipykernel",
+)
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 100
@@ -34,6 +36,8 @@ print("left", nb_processes())
 
 def execute(folder: Path, cells: list[str]) -> str:
     """What the cells print."""
+    import nbformat
+
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbformat.write(book, folder / "book.ipynb")
     return run(folder / "book.ipynb", folder)
@@ -48,6 +52,8 @@ def run(book: Path, folder: Path) -> str:
         timeout=LIMIT_S,
         cwd=folder,
     )
+    import nbformat
+
     done = nbformat.read(folder / "done.ipynb", as_version=4)
     outputs = [output for cell in done.cells for output in cell.get("outputs", [])]
     return "".join(

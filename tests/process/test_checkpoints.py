@@ -6,12 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
-from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
 from swift_loader import SwiftLoader
 from tests.process.mixtures import LENGTHS, mixture_of, tokens_of
@@ -27,13 +22,23 @@ class Model:
         self.model = model
 
     def state_dict(self) -> dict[str, Any]:
+        from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
         return get_model_state_dict(self.model)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        from torch.distributed.checkpoint.state_dict import set_model_state_dict
+
         set_model_state_dict(self.model, state)
 
 
 def train(rank: int, nb_ranks: int, folder: str, goes_on: bool, nb_steps: int) -> dict[str, Any]:
+    # It takes more than a second: only the ranks import it, not whoever collects tests.
+    from torch.distributed.checkpoint.state_dict_loader import load
+    from torch.distributed.checkpoint.state_dict_saver import save
+    from torch.distributed.checkpoint.stateful import Stateful
+    from torch.distributed.fsdp import fully_shard
+
     mesh = init_device_mesh("cpu", (nb_ranks,), mesh_dim_names=("dp",))
     torch.manual_seed(rank)
     model = nn.Linear(8, 8)

@@ -214,15 +214,18 @@ class _Collator:
 
     def named_tuples(self, tuples: Sequence[Any]) -> Any:
         first = tuples[0]
-        return NAMED_TUPLE.rebuilt(first, self._attributes(tuples, first._fields))
+        return NAMED_TUPLE.rebuilt(first, self._attributes(tuples, first._fields, tuple))
 
     def dataclasses(self, instances: Values) -> Any:
         first = instances[0]
         return DATACLASS.rebuilt(first, self._attributes(instances, DATACLASS.steps(first)))
 
-    def _attributes(self, objects: Values, names: Sequence[str]) -> list[Any]:
+    def _attributes(
+        self, objects: Values, names: Sequence[str], column: Callable[[Any], Values] = list
+    ) -> list[Any]:
+        """Texts of a field stay the `column` that they come in."""
         try:
-            columns = [[getattr(each, name) for each in objects] for name in names]
+            columns = [column(getattr(each, name) for each in objects) for name in names]
         except AttributeError as error:
             raise explain(objects, error) from error
         return self._fields(columns, lambda n: f".{names[n]}")
@@ -265,7 +268,7 @@ class _Collator:
         if first.nbytes * len(columns[0]) % ALIGNMENT_BYTES == 0:
             room = self._arena.empty(stacked.shape, dtype)
             stacked = stacked if room is None else room.copy_(stacked.detach())
-        return list(stacked.detach().view(len(columns), -1, *shape).unbind())
+        return list(stacked.detach().view(len(columns), len(columns[0]), *shape).unbind())
 
     def _unusual(self, values: Values) -> Any:
         """A type that isn't in the table, or any type while the user has changed torch's registry.

@@ -226,6 +226,9 @@ def _alike(samples: list[Any], patterns: list[Any]) -> _PutFields | None:
     in_one_piece = offsets == [offsets[0] + n * nbytes for n in range(len(offsets))]
 
     def lay(columns: Sequence[Values], arena: Arena) -> None:
+        for column in columns:  # or the stack would promote a field to the dtype of another one
+            if column[0].dtype is not dtype:
+                raise _Differs
         address = arena.address
         stacked = _stacked(list(chain.from_iterable(columns)), dtype, whole)
         source = stacked.data_ptr()

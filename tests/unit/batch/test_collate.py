@@ -129,11 +129,13 @@ AS_TORCH: dict[str, Callable[[int], Any]] = {
     "tuple": lambda n: (torch.ones(3), n),
     "tuple of texts": lambda n: ("a", "b"),
     "named tuple": lambda n: Pair(torch.ones(3) * n, {"x": n}),
+    "named tuple of texts": lambda n: Pair(f"a{n}", b"b"),
     "UserList": lambda n: UserList([n, torch.ones(2)]),
     "range": lambda n: range(3),
     "deque": lambda n: collections.deque([n, n]),
     "many small tensors": lambda n: [torch.full((16,), float(n + i)) for i in range(20)],
     "many odd tensors": lambda n: [torch.full((3,), n + i) for i in range(20)],
+    "many empty ones": lambda n: {"boxes": torch.empty(0, 4), "points": torch.empty(0, 4)},
     "many, one large": lambda n: [torch.ones(1), torch.ones(2000), torch.ones(1)],
     "many, one otherwise": lambda n: [torch.ones(1), torch.ones(1).double(), torch.ones(2)],
     "many, one later otherwise": lambda n: [

@@ -94,6 +94,14 @@ class Tagged(torch.Tensor):
 CHANGED: dict[str, tuple[Make, Make]] = {
     "dtype": (small, lambda n: small(n).double()),
     "dtype of one": (small, lambda n: small(n).double() if n == 2 else small(n)),
+    "dtype of one field": (
+        lambda n: (small(n), small(n)),
+        lambda n: (small(n), small(n).half()),
+    ),
+    "flags beside numbers": (
+        lambda n: [torch.tensor(n), torch.tensor(n)],
+        lambda n: [torch.tensor(n), torch.tensor(n > 1)],
+    ),
     "dtype of one large one": (large, lambda n: large(n).float() if n == 2 else large(n)),
     "shape": (small, lambda n: small(n)[:15]),
     "shape of large ones": (large, lambda n: large(n)[:-1]),
@@ -200,6 +208,7 @@ leaf = st.sampled_from(
         lambda n: n / 3,
         lambda n: small(n)[: 3 + n % 2],
         lambda n: small(n).to(torch.int32),
+        lambda n: small(n).half(),
         lambda n: np.arange(5) * n,
         lambda n: n if n % 5 else True,
         str,

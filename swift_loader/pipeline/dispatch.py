@@ -282,7 +282,11 @@ class Dispatch:
 
     def _with_room(self, worker: int) -> Load[Number] | None:
         load = self._loads.get(worker)
-        return load if load is not None and load.has_room else None
+        if load is None or not load.has_room:
+            return None
+        if not self._in_order and len(load.held) >= max(1, self.credits // self._nb_shards):
+            return None  # with more, a slow shard would have the credits of the others
+        return load
 
     def _park(self, number: Number) -> None:
         heapq.heappush(self._parked.setdefault(number.k % self._nb_shards, []), number)

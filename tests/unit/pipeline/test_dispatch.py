@@ -46,6 +46,25 @@ def test_a_queue_that_was_asked_for_stays_as_it_is() -> None:
     assert len(books.assign()) == 1
 
 
+@pytest.mark.parametrize(("nb_workers", "size"), [(2, 2), (2, 3), (3, 3), (3, 4), (4, 2)])
+def test_a_slow_shard_leaves_credits_to_the_others_out_of_order(nb_workers: int, size: int) -> None:
+    books = Dispatch(size, 2, in_order=False)
+    books.restart((Number(0, 0, k) for k in count()), set(), nb_workers)
+    for worker in range(nb_workers):
+        books.add_worker(worker)
+    given = books.assign()
+    made = 0
+    while quick := [order for order in given if order.worker != 0]:
+        for order in quick:
+            books.answered(order.worker, order.ticket, 1e-4)
+            books.consumed()
+        made += len(quick)
+        given = books.assign()
+        if made > 100:
+            return
+    pytest.fail(f"all wait for worker 0 after {made} batches")
+
+
 def test_a_retired_worker_gets_nothing_more_and_is_done_when_it_has_answered() -> None:
     books = dispatch(8)
     books.add_worker(0)

@@ -20,7 +20,14 @@ from swift_loader.errors import ConfigError
 from swift_loader.transport.channel import Channel, channel_pair
 from swift_loader.transport.table import pack
 from swift_loader.worker.forwarding import is_stream
-from swift_loader.worker.script import ImportScript, StartMethod, how_to_import, state
+from swift_loader.worker.global_orders import orders_here
+from swift_loader.worker.script import (
+    ImportScript,
+    StartMethod,
+    how_to_import,
+    names_in_workers,
+    state,
+)
 from swift_loader.worker.signals import QUIET_SIGNALS
 from swift_loader.worker.surroundings import importable_path, working_directory
 
@@ -72,7 +79,7 @@ def boot(method: StartMethod) -> tuple[Channel, Process]:
             os.close(fd)
         undo.pop_all()
     if how is not None:
-        control.send(*pack(ImportScript(how)))
+        control.send(*pack(ImportScript(how, orders_here(names_in_workers()))))
     return control, process
 
 
@@ -81,6 +88,8 @@ def _fresh(control_fd: int) -> subprocess.Popen[bytes]:
     # One process a core is the plan; a pool of threads in each would be too many.
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         environ.setdefault(name, "1")
+    # A set of texts has one order in all workers: of all loaders, ranks and runs.
+    environ.setdefault("PYTHONHASHSEED", "0")
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return subprocess.Popen(
         [sys.executable, *flags, "-c", _BOOT, ascii(importable_path()), str(control_fd)],

@@ -24,6 +24,7 @@ from typing import Any, Literal
 from swift_loader.batch.identity import main_is_shared
 from swift_loader.errors import ConfigError
 from swift_loader.transport.table import message
+from swift_loader.worker.global_orders import Orders, warn_of_other_orders
 
 __all__ = [
     *("ImportScript", "ScriptState", "StartMethod", "chosen_method", "how_to_import"),
@@ -36,9 +37,13 @@ StartMethod = Literal["main", "fresh", "fork"]
 @message
 @dataclass(frozen=True, slots=True)
 class ImportScript:
-    """Import the script before any worker is forked. `how` as `how_to_import` gives it."""
+    """Import the script before any worker is forked.
+
+    `how` as `how_to_import` gives it. `orders`: of the training process's global lists.
+    """
 
     how: dict[str, Any]
+    orders: Orders
 
 
 @dataclass
@@ -95,12 +100,16 @@ def how_to_import() -> dict[str, Any] | None:
     return {**how, "init_main_from_path": os.path.normpath(os.path.join(started_in or "", path))}
 
 
-def import_script(how: dict[str, Any]) -> None:
-    """Import it as ``__mp_main__``. What that raises is raised again in each worker."""
+def import_script(how: dict[str, Any], orders: Orders) -> None:
+    """Import it as ``__mp_main__``. What that raises is raised again in each worker.
+
+    Warns of global lists that do not have the same `orders`.
+    """
     state.importing = True
     main_is_shared()
     try:
         multiprocessing.spawn.prepare(how)
+        warn_of_other_orders(orders)
     except BaseException as error:  # noqa: BLE001 - the workers say it
         state.failure = error
     finally:

@@ -223,7 +223,7 @@ class _Zygote:
         for frame in frames:
             told = unpack(*frame)
             if isinstance(told, script.ImportScript):
-                script.import_script(told.how)
+                script.import_script(told.how, told.orders)
                 signals.be_quiet()  # the script may have handlers of its own
                 signal.signal(signal.SIGCHLD, signals.do_nothing)
                 self._strays.these_are_ours()

@@ -31,6 +31,8 @@ from swift_loader import SwiftLoader
 settings.size = 64
 np.seterr(divide="ignore")
 imported_by = os.getpid()
+names = list({{f"name {{i}}" for i in range(15)}})
+in_order = sorted(names)
 
 
 class Base:
@@ -150,7 +152,7 @@ def run(
 def test_everything_that_the_script_set_is_there(
     tmp_path: Path, method: str, guard: str, package: bool
 ) -> None:
-    found, _ = run(tmp_path, method, guard=guard, package=package)
+    found, err = run(tmp_path, method, guard=guard, package=package)
     assert found["size"] == [64, 64]
     assert found["box"] == ["box 0", "box 1"]
     assert found["child"] == ["<Child"] * 2
@@ -158,6 +160,7 @@ def test_everything_that_the_script_set_is_there(
     assert found["registry"] == [True]
     assert found["here"] == (method == "fork")
     assert found["imports"] == (method != "fork")  # once for all workers and loaders
+    assert ("RuntimeWarning: names: in another order in the workers" in err) == (method != "fork")
 
 
 def test_fresh_workers_never_see_the_script(tmp_path: Path) -> None:

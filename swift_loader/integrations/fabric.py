@@ -1,7 +1,7 @@
 """A `SwiftLoader` with Lightning Fabric: started for its rank and device.
 
 ```python
-loader = SwiftLoader(Digits, {"train": True}, 32, nb_consumer=fabric.world_size)
+loader = SwiftLoader(Digits, {"train": True}, 32)
 loader = for_fabric(loader, fabric)     # where fabric.setup_dataloaders(...) would stand
 ```
 
@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from swift_loader.errors import refuse
+from swift_loader.integrations.consumers import with_consumers
 from swift_loader.loader.loader import SwiftLoader
 
 __all__ = ["for_fabric"]
@@ -35,16 +35,12 @@ class _Fabric(Protocol):
 def for_fabric(loader: SwiftLoader[Batch], fabric: _Fabric) -> SwiftLoader[Batch]:
     """Start `loader` as the consumer of this rank, with batches on its device; returns it.
 
-    Call it after ``fabric.launch()``. A loader that was started before stays as it is.
+    Call it after ``fabric.launch()``. A loader that was started before stays as it is. If it has
+    one consumer and Fabric has more ranks, a loader with as many consumers takes its place.
 
-    Raises `ConfigError` unless the loader has one consumer for each rank, and what `start` raises.
+    Raises `ConfigError` if the loader has another number of consumers, and what `start` raises.
     """
-    if loader.nb_consumer != fabric.world_size:
-        refuse(
-            "nb_consumer",
-            loader.nb_consumer,
-            f"Fabric has {fabric.world_size} ranks; give nb_consumer=fabric.world_size",
-        )
+    loader = with_consumers(loader, fabric.world_size, "Fabric")
     if not loader.started:
         loader.start(fabric.global_rank, fabric.device)
     return loader

@@ -3,7 +3,7 @@
 ```python
 class Data(LightningDataModule):
     def train_dataloader(self):
-        loader = SwiftLoader(Digits, {"train": True}, 32, nb_consumer=self.trainer.world_size)
+        loader = SwiftLoader(Digits, {"train": True}, 32)
         return for_trainer(loader, self.trainer)
 ```
 
@@ -23,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from swift_loader.errors import StateError, refuse
+from swift_loader.errors import StateError
+from swift_loader.integrations.consumers import with_consumers
 from swift_loader.loader.loader import SwiftLoader
 
 __all__ = ["TrainerLoader", "for_trainer"]
@@ -45,17 +46,13 @@ def for_trainer(loader: SwiftLoader, trainer: _Trainer) -> TrainerLoader:
     ...): by then, the Trainer knows its rank. The loader ends when the Trainer lets go of it, or
     with the process.
 
-    A loader that was started before stays as it is. With ``Trainer(overfit_batches=...)``, another
-    loader that does not shuffle takes its place.
+    A loader that was started before stays as it is. If it has one consumer and the Trainer has
+    more ranks, a loader with as many consumers takes its place. With
+    ``Trainer(overfit_batches=...)``, one that does not shuffle takes its place.
 
-    Raises `ConfigError` unless the loader has one consumer for each rank, and what `start` raises.
+    Raises `ConfigError` if the loader has another number of consumers, and what `start` raises.
     """
-    if loader.nb_consumer != trainer.world_size:
-        refuse(
-            "nb_consumer",
-            loader.nb_consumer,
-            f"the Trainer has {trainer.world_size} ranks; give nb_consumer=trainer.world_size",
-        )
+    loader = with_consumers(loader, trainer.world_size, "the Trainer")
     # The Trainer sets it, but does not declare it.
     if getattr(
         trainer, "overfit_batches", 0

@@ -13,7 +13,15 @@ from swift_loader.loader.engine import Engine
 from swift_loader.loader.from_torch import dataset_and_options
 from swift_loader.loader.given import given_by_name, refuse_unknown
 from swift_loader.loader.names import by_own_names
-from swift_loader.loader.signature import SIGNATURE, AllOptions, Batch_co, Changes, Options, Typed
+from swift_loader.loader.signature import (
+    SIGNATURE,
+    AllOptions,
+    Batch_co,
+    Changes,
+    Options,
+    SameBatches,
+    Typed,
+)
 from swift_loader.loader.torch_attributes import Dataset
 from swift_loader.worker.recipe import given
 
@@ -133,7 +141,11 @@ class Construction(Typed[Batch_co]):
         others = {name: value for name, value in found.items() if name not in own}
         return cls(dataset, **others, **options)
 
-    def with_options(self, **changes: Unpack[Changes]) -> SwiftLoader[Any]:
+    @overload
+    def with_options(self, **changes: Unpack[SameBatches]) -> SwiftLoader[Batch_co]: ...
+    @overload
+    def with_options(self, **changes: Unpack[Changes]) -> SwiftLoader[Any]: ...
+    def with_options(self, **changes: Any) -> SwiftLoader[Any]:
         """Another loader, not started, with the arguments of this one, except for `changes`.
 
         For a second loader beside this one, such as that of validation:

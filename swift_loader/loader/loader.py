@@ -54,7 +54,7 @@ _LARGE = ("dataset_class", "dataset", "dataset_kwargs")
 FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumers would disagree
 
 
-class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen):
+class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
     """Makes the batches of a data set in worker processes, for one or several training processes.
 
     Each training process (consumer) builds a loader with the same arguments, calls

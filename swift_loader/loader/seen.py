@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from swift_loader.errors import ClosedError
 from swift_loader.loader.bar import check_tqdm
 from swift_loader.loader.copying import shown
+from swift_loader.loader.signature import Batch_co
 from swift_loader.ranks.agreement import is_collective, of_all_ranks
 from swift_loader.telemetry.figures import flat
 from swift_loader.telemetry.html import table
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Seen"]
 
 
-class Seen:
+class Seen(Generic[Batch_co]):
     """A part of `SwiftLoader`."""
 
     _engine: Engine
@@ -71,7 +72,7 @@ class Seen:
         """
         return flat(loader_readings(self.stats()))
 
-    def progress(self, **options: Any) -> Iterator[Any]:
+    def progress(self, **options: Any) -> Iterator[Batch_co]:
         """The next epoch, as `iter` gives it, with a bar: ``for batch in loader.progress(): …``.
 
         `options` are tqdm's. Raises `ConfigError` where tqdm is not installed.
@@ -79,7 +80,7 @@ class Seen:
         check_tqdm("progress()")
         return self._iterate(options)
 
-    def _iterate(self, bar: dict[str, Any] | None) -> Iterator[Any]:
+    def _iterate(self, bar: dict[str, Any] | None) -> Iterator[Batch_co]:
         raise NotImplementedError
 
     def _state(self) -> str:

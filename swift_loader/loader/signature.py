@@ -40,6 +40,7 @@ from swift_loader.pipeline.elsewhere import RemoteWorkers
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from torch.utils.data import TensorDataset
     from typing_extensions import TypeVar, Unpack
 
     from swift_loader.loader.engine import Engine
@@ -51,7 +52,7 @@ else:
 
     Batch_co = TypeVar("Batch_co", covariant=True)
 
-__all__ = ["SIGNATURE", "AllOptions", "Batch_co", "Changes", "Options", "Typed"]
+__all__ = ["SIGNATURE", "AllOptions", "Batch_co", "Changes", "Options", "SameBatches", "Typed"]
 
 Batch = TypeVar("Batch")
 Leaf = TypeVar("Leaf", Tensor, str, bytes, float)
@@ -157,6 +158,16 @@ class AllOptions(Options, total=False):
     transform: Transform
 
 
+class SameBatches(Options, total=False):
+    """What `SwiftLoader.with_options` takes and does not change the type of a batch."""
+
+    batch_size: int
+    nb_consumer: int
+    worker_per_consumer: Workers
+    shuffle: bool
+    dataset_kwargs: Kwargs
+
+
 class Changes(AllOptions, total=False):
     """What `SwiftLoader.with_options` takes."""
 
@@ -213,6 +224,13 @@ class Typed(Generic[Batch_co]):
         batch_size: int | None = 1, nb_consumer: int = 1, worker_per_consumer: Workers = 1,
         shuffle: bool = False, *, collate_fn: Collate[Batch], transform: Transform = None,
         **options: Unpack[Options],
+    ) -> None: ...
+    @overload  # torch does not say what its `__getitem__` returns
+    def __init__(
+        self: SwiftLoader[list[Tensor]], dataset: TensorDataset | Callable[..., TensorDataset],
+        dataset_kwargs: Kwargs = None, batch_size: int = 1, nb_consumer: int = 1,
+        worker_per_consumer: Workers = 1, shuffle: bool = False, *, collate_fn: None = None,
+        transform: None = None, **options: Unpack[Options],
     ) -> None: ...
     @overload
     def __init__(

@@ -11,9 +11,9 @@ from swift_loader.report.kept import cache_of, cache_rows
 from swift_loader.report.runs import Event, Run, merge, waiting, workers_cpu
 from swift_loader.telemetry.printable import printable
 from swift_loader.telemetry.stats import STAGES, format_seconds, shares
-from swift_loader.telemetry.verdict import ADVICE
+from swift_loader.telemetry.verdict import ADVICE, STORAGE
 
-__all__ = ["ADVICE", "clock", "describe_event", "terminal_text"]
+__all__ = ["ADVICE", "STORAGE", "clock", "describe_event", "terminal_text"]
 
 _LINE = 60  # columns of a time line
 _BLOCKS = " ▁▂▃▄▅▆▇█"

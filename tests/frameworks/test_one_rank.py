@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +48,33 @@ def test_fabric_starts_the_loader_for_its_rank_once(wanted: list[list[int]]) -> 
         pytest.raises(ConfigError, match="nb_consumer=2: Fabric has 1 ranks"),
     ):
         for_fabric(loader, fabric)
+
+
+class TwoRanks:
+    """What Fabric or the Trainer tells of itself on one of two ranks."""
+
+    world_size, device = 2, torch.device("cpu")
+    overfit_batches = 0
+
+    def __init__(self, rank: int) -> None:
+        self.global_rank = rank
+        self.strategy = SimpleNamespace(root_device=self.device)
+
+
+@pytest.mark.parametrize("integration", ["fabric", "lightning"])
+def test_number_of_consumers_is_that_of_the_ranks(integration: str) -> None:
+    module = importlib.import_module(f"swift_loader.integrations.{integration}")
+    adapt = module.for_fabric if integration == "fabric" else module.for_trainer
+    loaders = [adapt(loader_of(num_workers=0), TwoRanks(rank)) for rank in range(2)]
+    both = [samples(loader) for loader in loaders]
+    assert len(both[0]) == len(both[1]) == 21
+    assert sorted(both[0] + both[1]) == list(range(42))
+    for loader in loaders:
+        getattr(loader, "loader", loader).close()
+    with loader_of(num_workers=0) as started:
+        started.start()
+        with pytest.raises(ConfigError, match=r"nb_consumer=1: .* has 2 ranks; leave it out"):
+            adapt(started, TwoRanks(0))
 
 
 def test_engine_of_ignite_gets_each_epoch_whole_and_goes_on_after_a_checkpoint(

@@ -134,7 +134,7 @@ def test_loader_for_another_number_of_ranks_is_refused() -> None:
         world_size, global_rank, strategy = 2, 0, None
 
     with (
-        SwiftLoader(Numbers, {"n": 42}, 4, validate=False) as loader,
-        pytest.raises(ConfigError, match=r"nb_consumer=1: the Trainer has 2 ranks"),
+        SwiftLoader(Numbers, {"n": 42}, 4, nb_consumer=3, validate=False) as loader,
+        pytest.raises(ConfigError, match=r"nb_consumer=3: the Trainer has 2 ranks"),
     ):
         for_trainer(loader, Trainer())

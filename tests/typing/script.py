@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from typing_extensions import assert_type
 
 from swift_loader import SwiftLoader
@@ -80,6 +81,7 @@ def batches() -> None:
         assert_type(pair, Pair)
     assert_type(SwiftLoader(Rows(), batch_size=32, num_workers=4), SwiftLoader[Tensor])
     assert_type(SwiftLoader(Rows(), batch_size=None), SwiftLoader[Tensor])
+    assert_type(SwiftLoader(TensorDataset(torch.ones(3)), batch_size=2), SwiftLoader[list[Tensor]])
     assert_type(SwiftLoader(Arrays(), batch_size=32), SwiftLoader[dict[str, Tensor]])
     assert_type(SwiftLoader(["a", "b"], batch_size=2), SwiftLoader[list[str]])
     assert_type(SwiftLoader([1, 2, 3], batch_size=2), SwiftLoader[Tensor])
@@ -104,8 +106,13 @@ def functions(loader: SwiftLoader, typed: SwiftLoader[Tensor]) -> Tensor:
     return next(iter(typed))
 
 
-def with_options(options: dict[str, Any]) -> None:
+def with_options(options: dict[str, Any], typed: SwiftLoader[Tensor]) -> None:
     SwiftLoader(Rows(), **options)
+    assert_type(typed.with_options(shuffle=False, num_workers=1), SwiftLoader[Tensor])
+    assert_type(typed.with_options(collate_fn=to_pair), SwiftLoader[Any])
+    assert_type(typed.with_options(dataset=Digits(False)), SwiftLoader[Any])
+    for batch in typed.progress():
+        assert_type(batch, Tensor)
 
 
 def wrong() -> None:
@@ -114,6 +121,7 @@ def wrong() -> None:
     SwiftLoader(Rows(), num_workers="two")  # type: ignore
     SwiftLoader(Rows(), tail="wrap")  # type: ignore
     SwiftLoader.from_dataset(Rows(), batch_sise=32)  # type: ignore
+    SwiftLoader(Rows()).with_options(batch_sise=32)  # type: ignore
     SwiftLoader.from_dataset(Rows(), {"train": True}, 32)  # type: ignore
     SwiftLoader.from_dataloader(DataLoader(Rows()), batch_sise=32)  # type: ignore
     tensors: SwiftLoader[Tensor] = SwiftLoader(Digits(True), batch_size=2)  # type: ignore

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -167,3 +169,26 @@ def test_other_consumers_are_untouched_by_a_workers_death() -> None:
         assert one.stats().restarts == 2
         assert other.stats().restarts == 0
         assert workers_of(other) == [neighbour]
+
+
+class Registering(datasets.Numbers):
+    """Leaves word of the end of its worker, in both of Python's ways."""
+
+    def __init__(self, n: int, folder: str) -> None:
+        super().__init__(n)
+        atexit.register(Path(folder, f"atexit {os.getpid()}").touch)
+        weakref.finalize(self, Path(folder, f"finalize {os.getpid()}").touch)
+
+    def __getitem__(self, i: int) -> Any:
+        # What torch has set up ends with the process, and to undo it took longer than all the rest.
+        late = sum(one.atexit for one in weakref.finalize._registry)  # type: ignore[attr-defined]
+        return late, i
+
+
+def test_a_worker_does_at_its_end_what_the_data_set_wants_and_nothing_else(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"batch_size": 4, "validate": False}
+    with SwiftLoader(Registering, {"n": 8, "folder": str(tmp_path)}, **options) as loader:
+        assert [batch[0].tolist() for batch in loader] == [[1] * 4] * 2
+        [pid] = [worker.pid for worker in loader.stats().workers]
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], 5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"atexit {pid}", f"finalize {pid}"]

@@ -16,6 +16,7 @@ from swift_loader.loader.bar import Bar
 from swift_loader.loader.checks import (
     check_adapted,
     check_no_loader,
+    check_told_of_ranks,
     chosen_seed,
     consumer_number,
     epoch_number,
@@ -159,6 +160,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
             raise ClosedError("start() was called before; one loader is one consumer")
         if mesh is not None:
             consumer_index = consumer_of(mesh, consumer_index, self.nb_consumer)
+        if not self._config.by_sampler:  # not before: an adapter may tell a loader of the ranks
+            check_told_of_ranks("nb_consumer" in self._given)
         consumer_index = consumer_number(consumer_index, self._config.nb_consumer)
         optional(function)("to_device", to_device)
         piece = check_slice(context_slice)

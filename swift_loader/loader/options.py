@@ -28,7 +28,6 @@ from swift_loader.loader.checks import (
     check_codec,
     check_platform,
     check_samplers,
-    check_told_of_ranks,
     cpu_lists,
     device_name,
     error_policy,
@@ -457,8 +456,6 @@ class Config:
             values["dataset_class"] = given_dataset
         values["shards"] = shard_list_of(values["dataset_class"], values["dataset_kwargs"])
         values["by_shards"] = values["shards"] is not None
-        if not values["by_sampler"]:
-            check_told_of_ranks("nb_consumer" in named)
         sources = remote_workers_of(values["remote_workers"], values["remote_key"])
         if sources and values["start_method"] == "fork":
             refuse("start_method", "fork", "remote_workers are not forked from this process: give "

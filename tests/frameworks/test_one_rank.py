@@ -62,7 +62,11 @@ class TwoRanks:
 
 
 @pytest.mark.parametrize("integration", ["fabric", "lightning"])
-def test_number_of_consumers_is_that_of_the_ranks(integration: str) -> None:
+def test_number_of_consumers_is_that_of_the_ranks(
+    integration: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")  # as Lightning's launcher sets them
+    monkeypatch.setenv("RANK", "0")
     module = importlib.import_module(f"swift_loader.integrations.{integration}")
     adapt = module.for_fabric if integration == "fabric" else module.for_trainer
     loaders = [adapt(loader_of(num_workers=0), TwoRanks(rank)) for rank in range(2)]
@@ -71,6 +75,7 @@ def test_number_of_consumers_is_that_of_the_ranks(integration: str) -> None:
     assert sorted(both[0] + both[1]) == list(range(42))
     for loader in loaders:
         getattr(loader, "loader", loader).close()
+    monkeypatch.setenv("WORLD_SIZE", "1")
     with loader_of(num_workers=0) as started:
         started.start()
         with pytest.raises(ConfigError, match=r"nb_consumer=1: .* has 2 ranks; leave it out"):

@@ -160,10 +160,11 @@ def test_start_without_an_index() -> None:
 def test_ranks_without_nb_consumer_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="Give nb_consumer=2"):
-        SwiftLoader(ROWS)
-    with pytest.raises(ConfigError, match="Give nb_consumer=2"):
-        SwiftLoader.from_dataloader(DataLoader(ROWS))
+    for loader in (SwiftLoader(ROWS), SwiftLoader.from_dataloader(DataLoader(ROWS))):
+        with loader, pytest.raises(ConfigError, match="Give nb_consumer=2"):
+            iter(loader)  # before the first batch
+        with pytest.raises(ClosedError):
+            iter(loader)
     with SwiftLoader(ROWS, nb_consumer=1, batch_size=20) as loader:  # taken at its word
         assert batches(loader) == [list(range(20))]
     with SwiftLoader(ROWS, nb_consumer=2, batch_size=20) as loader:  # torchrun's rank

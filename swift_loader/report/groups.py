@@ -45,7 +45,7 @@ def compared(group: Sequence[Run]) -> tuple[str, list[list[str]]]:
     table = [["rank", "waited for data", "samples/s", "restarts", "bottleneck"]]
     table += [
         [
-            f"{row.rank}" + (" (the slow one)" if row.rank == slow else ""),
+            f"{row.rank}" + (" (slow)" if row.rank in slow else ""),
             f"{row.wait_share:.1%}",
             f"{row.samples_per_s:,.0f}",
             f"{run.event_counts['restart']:,}",

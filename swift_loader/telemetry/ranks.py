@@ -1,14 +1,15 @@
 """Ranks beside each other: which one waits for data, for which stage, and makes the others wait.
 
 Ranks that train together step together: while one waits for its data, the others wait for it in the
-exchange of gradients, which counts as their training loop. So the rank to look at is the one that
-waits more than the others do. Pure.
+exchange of gradients, which counts as their training loop. So the ranks to look at are those that
+wait more than the others do: one, or all of a node whose storage is slow. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -34,23 +35,48 @@ class RankRow:
     samples_per_s: float
 
 
-def compare(rows: Sequence[RankRow]) -> tuple[int | None, str]:
-    """The rank that makes the others wait, if one does, and a sentence."""
+def compare(rows: Sequence[RankRow]) -> tuple[tuple[int, ...], str]:
+    """The ranks that make the others wait, the slowest first, and a sentence."""
     if not rows:
-        return None, "No rank has told anything."
-    slow = max(rows, key=lambda row: row.wait_share)
-    others = [row.wait_share for row in rows if row is not slow]
-    usual = median(others) if others else slow.wait_share
+        return (), "No rank has told anything."
+    by_share = sorted(rows, key=lambda row: row.wait_share)
+    slow = by_share[-1]
     if slow.wait_share < _WAITS:
         most = f"{slow.wait_share:.1%} of its time at most"
-        return None, f"No rank waits for data for long: {most} (rank {slow.rank})."
-    if slow.wait_share > _TIMES * usual and slow.wait_share > usual + _MORE:
-        return slow.rank, (
+        return (), f"No rank waits for data for long: {most} (rank {slow.rank})."
+    # The widest gap between neighbours parts the slow ranks from the others.
+    gaps = [b.wait_share - a.wait_share for a, b in pairwise(by_share)]
+    at = 1 + max(range(len(gaps)), key=gaps.__getitem__) if gaps else 0
+    slower = by_share[at:][::-1]
+    usual = median(row.wait_share for row in by_share[:at]) if at else slow.wait_share
+    if slower[-1].wait_share <= max(_TIMES * usual, usual + _MORE):
+        shares = f"{by_share[0].wait_share:.0%} to {slow.wait_share:.0%}"
+        return (), f"All ranks wait for data alike: {shares} of the time."
+    named = tuple(row.rank for row in slower)
+    if len(named) == 1:
+        return named, (
             f"Rank {slow.rank} makes the others wait: it waited for data {slow.wait_share:.0%} of "
             f"its time ({slow.bottleneck}), the others {usual:.0%}."
         )
-    least = min(row.wait_share for row in rows)
-    return None, f"All ranks wait for data alike: {least:.0%} to {slow.wait_share:.0%} of the time."
+    return named, (
+        f"Ranks {_listed(named)} make the others wait: they waited for data "
+        f"{slower[-1].wait_share:.0%} to {slow.wait_share:.0%} of their time ({slow.bottleneck}), "
+        f"the others {usual:.0%}."
+    )
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    """``0, 2 to 5 and 9``."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    parts = [
+        f"{run[0]} to {run[-1]}" if len(run) > 2 else " and ".join(map(str, run)) for run in runs
+    ]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 @dataclass(frozen=True)
@@ -60,9 +86,14 @@ class RanksStats:
     ranks: tuple[LoaderStats, ...]
 
     @property
-    def slow_rank(self) -> int | None:
-        """The rank that makes the others wait. None if no single one does."""
+    def slow_ranks(self) -> tuple[int, ...]:
+        """The ranks that make the others wait, the slowest first; none if all wait alike."""
         return compare(self.rows())[0]
+
+    @property
+    def slow_rank(self) -> int | None:
+        """The first of `slow_ranks`; None if there is none."""
+        return next(iter(self.slow_ranks), None)
 
     @property
     def verdict(self) -> str:
@@ -78,7 +109,8 @@ class RanksStats:
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain dicts, lists and numbers."""
-        return {"verdict": self.verdict, "slow_rank": self.slow_rank, **asdict(self)}
+        slow = {"slow_rank": self.slow_rank, "slow_ranks": list(self.slow_ranks)}
+        return {"verdict": self.verdict, **slow, **asdict(self)}
 
     def _repr_html_(self) -> str:
         rows: list[tuple[object, ...]] = [("rank", "waited", "samples/s", "restarts", "bottleneck")]

@@ -1,15 +1,16 @@
-"""``swift-loader top PLACE...``: a live table, by rich; once with ``--once``."""
+"""``swift-loader top [PLACE...]``: a live table, by rich; once with ``--once``."""
 
 from __future__ import annotations
 
 import argparse
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from swift_loader.errors import ConfigError
 from swift_loader.telemetry.printable import printable
-from swift_loader.top.places import looks_of
+from swift_loader.top.places import latest_file, looks_of
 from swift_loader.top.tables import Table
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ def top(argv: Sequence[str], console: Console | None = None) -> int:
     )
     parser.add_argument(
         "places",
-        nargs="+",
+        nargs="*",
         metavar="PLACE",
         help="benchmark files; prometheus://HOST:PORT, where metrics= or --metrics serves a page; "
-        "tcp://HOST:PORT, an endpoint",
+        "tcp://HOST:PORT, an endpoint (default: the benchmark file of this folder that was written "
+        "last)",
     )
     parser.add_argument("--every", type=_seconds, default=1.0, help="seconds between looks (1)")
     parser.add_argument("--once", action="store_true", help="show it once, and end")
@@ -41,7 +43,7 @@ def top(argv: Sequence[str], console: Console | None = None) -> int:
         from rich.live import Live
     except ImportError as error:
         raise ConfigError("top needs a package: pip install 'swift-loader[console]'") from error
-    looks = looks_of(options.places, options.key)
+    looks = looks_of(options.places or [latest_file(Path.cwd())], options.key)
     screen = console if console is not None else Console()
     if options.once:
         screen.print(_drawn([table for look in looks for table in look()]))

@@ -12,7 +12,7 @@ from swift_loader.errors import ConfigError, LoaderError
 from swift_loader.report.runs import RunReader
 from swift_loader.top.tables import Table, of_endpoint, of_figures, of_runs
 
-__all__ = ["Look", "looks_of"]
+__all__ = ["Look", "latest_file", "looks_of"]
 
 _TIMEOUT_S = 3.0
 
@@ -44,6 +44,26 @@ def looks_of(places: Sequence[str], key: str | None) -> list[Look]:
         else:
             raise ConfigError(f"{place!r}: give a file, prometheus://HOST:PORT or tcp://HOST:PORT")
     return [*([_files(files)] if files else []), *looks]
+
+
+def latest_file(folder: Path) -> str:
+    """The benchmark file of `folder` that was written last. Raises `ConfigError` without any."""
+    found = [path for path in folder.glob("*.jsonl") if path.is_file() and _is_ours(path)]
+    if not found:
+        raise ConfigError(
+            "no benchmark file is in this folder: give one, 'prometheus://HOST:PORT' (where "
+            "metrics= or --metrics serves a page) or 'tcp://HOST:PORT' (an endpoint)"
+        )
+    return max(found, key=lambda path: path.stat().st_mtime).name
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            begin = file.read(200)
+    except OSError:
+        return False
+    return b'"kind"' in begin and b'"header"' in begin
 
 
 def _files(paths: Sequence[str]) -> Look:

@@ -293,7 +293,7 @@ def test_ranks_of_one_training_have_a_card(tmp_path, write_run):
     assert [run.header["consumer"] for run in group] == [0, 1]
     sentence, table = compared(group)
     assert sentence.startswith("Rank 1 makes the others wait")
-    assert [row[0] for row in table[1:]] == ["0", "1 (the slow one)"]
+    assert [row[0] for row in table[1:]] == ["0", "1 (slow)"]
     page = Page(html_page(ranks))
     assert "All 2 ranks" in page.text
     assert sentence in page.text

@@ -25,6 +25,12 @@ def stats_of(consumer: int, wait_share: float):
         ([0.01, 0.02, 0.31, 0.02], 2, "Rank 2 makes the others wait: it waited for data 31%"),
         ([0.2, 0.25], None, "All ranks wait for data alike: 20% to 25%"),
         ([0.01, 0.04], None, "No rank waits for data for long: 4.0% of its time at most (rank 1)"),
+        (
+            [0.6, 0.62, 0.64, 0.01, 0.02, 0.6],  # more than half of them
+            2,
+            "Ranks 0 to 2 and 5 make the others wait: they waited for data 60% to 64%",
+        ),
+        ([0.2, 0.26, 0.31, 0.4], None, "All ranks wait for data alike: 20% to 40%"),
         ([0.5], None, "All ranks wait for data alike: 50% to 50%"),
     ],
 )

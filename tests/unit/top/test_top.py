@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import socket
 import threading
 from typing import Any
@@ -130,6 +131,22 @@ def test_a_live_table_ends_by_ctrl_c(tmp_path, write_run, monkeypatch) -> None:
     monkeypatch.setattr("swift_loader.top.command.threading.Event.wait", wait)
     assert top([file, "--every", "0.01"], rich_console.Console(file=out, width=100)) == 0
     assert "Ranks" in out.getvalue()
+
+
+def test_without_a_place_the_latest_file_of_the_folder_is_shown(
+    tmp_path, write_run, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.jsonl").write_text('{"text": "no benchmark"}\n')
+    assert main(["top", "--once"]) == 1
+    assert "no benchmark file is in this folder" in capsys.readouterr().err
+    for name, consumer in (("old", 3), ("new", 5)):
+        write_run(tmp_path / f"{name}.jsonl", consumer=consumer)
+    os.utime(tmp_path / "old.jsonl", (0, 0))
+    assert main(["top", "--once"]) == 0
+    shown = capsys.readouterr().out
+    assert "5/0" in shown
+    assert "3/0" not in shown
 
 
 @pytest.mark.parametrize("place", ["none.jsonl", "ftp://x"])

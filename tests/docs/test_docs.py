@@ -7,12 +7,15 @@ import json
 import re
 import sys
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.data import RandomSampler
 
+from swift_loader import Mixture, Shards, SwiftLoader
 from swift_loader.order.state import Saved
 from swift_loader.plan import Plan
 from swift_loader.telemetry.metrics import BatchTimes, Meter
@@ -164,6 +167,30 @@ def test_formats_page_has_every_field_of_a_state() -> None:
     written = Saved("plan", plan, 0, 0, 1).written()
     assert told["state"] == set(written)
     assert told["plan"] == set(written["plan"])
+
+
+def _rows() -> Iterator[int]:
+    yield from range(8)
+
+
+def test_formats_page_has_every_field_of_the_other_states() -> None:
+    told, rows = _fields_told(), list(range(8))
+
+    def state_of(dataset: Any, **options: Any) -> dict[str, Any]:
+        with SwiftLoader(dataset, num_workers=0, **options) as loader:
+            next(iter(loader))
+            return loader.state_dict()
+
+    sampled = state_of(rows, sampler=RandomSampler(rows))
+    assert told["sampler"] == set(sampled["sampler"])
+    mixed = state_of(Mixture({"a": rows, "b": rows}, weights={"a": 1.0, "b": 2.0}))
+    assert told["mixture"] == set(mixed["plan"]["mixture"])
+    bounded = state_of(rows, batch_tokens=4, lengths=[1] * 8)
+    assert told["budget"] == set(bounded["budget"])
+    streams = [state_of(_rows), state_of(Shards(["a", "b"], lambda shard: iter(rows)))]
+    fields = [set(state) - told["state"] for state in streams]
+    assert fields[0] <= fields[1] == told["stream"] - {"count", "digest", "buffer"}
+    assert {"count", "digest", "buffer"} == set(streams[1]["shards"])
 
 
 def test_formats_page_has_every_field_of_a_benchmark_file(tmp_path: Path) -> None:

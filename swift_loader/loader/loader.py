@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-import textwrap
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -442,4 +442,5 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
 
 
 if SwiftLoader.__doc__ is not None:  # `python -OO` drops it
-    SwiftLoader.__doc__ += "\n" + textwrap.indent(parameters_text(), "    ")
+    # Since Python 3.13 it has no indentation, before it has.
+    SwiftLoader.__doc__ = f"{inspect.cleandoc(SwiftLoader.__doc__)}\n\n{parameters_text()}"

@@ -105,7 +105,8 @@ def _children(obj: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(obj, FunctionType):
         yield from _captured(obj)
     elif isinstance(obj, type) or hasattr(obj, "__dict__"):
-        yield from ((f".{name}", value) for name, value in vars(obj).items())
+        held = ((name, value) for name, value in vars(obj).items() if name != "__annotate_func__")
+        yield from ((f".{name}", value) for name, value in held)  # (that one does not travel)
 
 
 def _captured(function: FunctionType) -> Iterator[tuple[str, Any]]:

@@ -10,12 +10,12 @@ Python throughout, loses the bases of a subclass of a generic class, such as
 from __future__ import annotations
 
 import builtins
-import contextlib
 import dataclasses
 import dis
 import importlib
 import marshal
 import sys
+import typing
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
@@ -30,6 +30,7 @@ from types import (
 from typing import Any, TypeVar, cast
 
 from swift_loader.batch import classes
+from swift_loader.batch.annotations import annotations_of
 from swift_loader.batch.classes import MADE_BY_CLASS_STATEMENT
 from swift_loader.batch.identity import is_importable, register
 from swift_loader.errors import ShippingError
@@ -42,6 +43,7 @@ _GLOBAL_NAMES = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"} | {
     *("STORE_GLOBAL", "DELETE_GLOBAL")
 }
 _Cached = type(lru_cache(len))
+_Alias = getattr(typing, "TypeAliasType", None)  # since Python 3.12
 #: objects of dataclasses that are compared by `is`
 _MARKS = {
     id(mark): name
@@ -59,6 +61,7 @@ class ByValue:
     def __init__(self, keeps: bool = False) -> None:
         self._keeps = keeps
         self._globals_of: dict[int, _Globals] = {}
+        self._aliases: set[int] = set()
 
     def reduce(self, obj: Any) -> Any:
         """How to pickle `obj`; `NotImplemented` if the pickler knows best."""
@@ -71,6 +74,8 @@ class ByValue:
             if is_importable(obj) or not obj.__flags__ & MADE_BY_CLASS_STATEMENT:
                 return NotImplemented
             return self._reduce_class(obj)
+        if type(obj) is _Alias:
+            return NotImplemented if is_importable(obj) else self._reduce_alias(obj)
         if id(obj) in _MARKS:
             return mark_of_dataclasses, (_MARKS[id(obj)],)
         return NotImplemented
@@ -100,10 +105,9 @@ class ByValue:
             "__doc__": function.__doc__,
             "__module__": function.__module__,
             "__qualname__": function.__qualname__,
+            "__annotations__": annotations_of(function),
             **vars(function),
         }
-        with contextlib.suppress(NameError):  # evaluated now, since Python 3.14
-            attributes["__annotations__"] = function.__annotations__
         modules = list(_submodules(used.values(), function.__code__))
         shared = self._globals_of.get(id(function.__globals__))
         if shared is None:
@@ -111,6 +115,12 @@ class ByValue:
             self._globals_of[id(function.__globals__)] = shared
         made = make_function, (function.__code__, shared, function.__name__, cells)
         return (*made, (used, filled, attributes, modules), None, None, finish_function)
+
+    def _reduce_alias(self, alias: Any) -> Reduced:
+        if id(alias) in self._aliases:  # it speaks of itself: no more than its name can travel
+            return typing.ForwardRef, (alias.__name__,)
+        self._aliases.add(id(alias))
+        return make_alias, (alias.__name__, alias.__value__, alias.__type_params__)
 
 
 class _Globals:
@@ -212,6 +222,16 @@ def _reduce_typevar(variable: TypeVar) -> Any:
     return make_typevar, (*made_of, variable.__covariant__, variable.__contravariant__)
 
 
+def _reduce_parameters(variable: Any) -> Any:
+    """A `ParamSpec` or a `TypeVarTuple`, which pickle knows by its name only, too."""
+    return NotImplemented if is_importable(variable) else (type(variable), (variable.__name__,))
+
+
+def make_alias(name: str, value: Any, type_params: tuple[Any, ...]) -> Any:
+    """What a `type` statement gives."""
+    return cast(Any, typing).TypeAliasType(name, value, type_params=type_params)
+
+
 def _reduce_cached(cached: Any) -> Any:
     if is_importable(cached):
         return NotImplemented
@@ -243,5 +263,8 @@ _REDUCERS: dict[type, Callable[[Any], Any]] = {
     MappingProxyType: lambda proxy: (make_mapping_proxy, (dict(proxy),)),
     cached_property: lambda it: (make_cached_property, (it.func, it.attrname)),  # has a lock
     TypeVar: _reduce_typevar,
+    typing.ParamSpec: _reduce_parameters,
     _Cached: _reduce_cached,
 }
+if sys.version_info >= (3, 11):
+    _REDUCERS[typing.TypeVarTuple] = _reduce_parameters

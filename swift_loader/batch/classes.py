@@ -22,6 +22,7 @@ from functools import cached_property
 from types import FunctionType, MemberDescriptorType
 from typing import Any, cast
 
+from swift_loader.batch.annotations import annotations_of
 from swift_loader.batch.identity import class_of, is_importable, register
 
 __all__ = ["MADE_BY_CLASS_STATEMENT", "lost_in_travel", "reduce"]
@@ -33,6 +34,8 @@ MADE_BY_CLASS_STATEMENT = 1 << 9  # the interpreter's flag, in `__flags__`, for 
 _IN_BODY = ("__module__", "__qualname__", "__doc__", "__slots__", "__orig_bases__")
 #: are there when the class has been made
 _MADE_BY_TYPE = {"__dict__", "__weakref__", "_abc_impl", *_IN_BODY}
+#: make the annotations when they are asked for, since Python 3.14: these travel instead
+_ANNOTATES = {"__annotate_func__", "__annotations_cache__"}
 _MADE_BY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 #: what an enumeration holds beside its members; the rest its metaclass makes
 _METHODS = (FunctionType, property, classmethod, staticmethod, cached_property)
@@ -119,8 +122,9 @@ def _reduce_class(kind: type) -> Reduced:
     rest = {
         name: value
         for name, value in namespace.items()
-        if name not in _MADE_BY_TYPE and not _is_slot(value, kind)
+        if name not in _MADE_BY_TYPE and name not in _ANNOTATES and not _is_slot(value, kind)
     }
+    rest.update(_annotations(kind))
     _, owner = _hook(kind)
     meta: Any = type(kind)
     maker = next(each for each in meta.__mro__ if is_importable(each))
@@ -130,6 +134,13 @@ def _reduce_class(kind: type) -> Reduced:
         body = {**plain, **body}  # what it may read
     arguments = maker, meta, kind.__name__, kind.__bases__, body, quiet
     return make_class, arguments, set_attributes, rest
+
+
+def _annotations(kind: type) -> dict[str, Any]:
+    """Under their name, where the class has some of its own."""
+    if "__annotations__" in vars(kind) or vars(kind).get("__annotate_func__") is not None:
+        return {"__annotations__": annotations_of(kind)}
+    return {}
 
 
 def _is_plain(value: Any) -> bool:
@@ -189,8 +200,9 @@ def _reduce_named_tuple(kind: Any) -> Reduced:
     rest = {
         name: value
         for name, value in vars(kind).items()
-        if name not in bare or name in ("__doc__", "__orig_bases__")
+        if name not in _ANNOTATES and (name not in bare or name in ("__doc__", "__orig_bases__"))
     }
+    rest.update(_annotations(kind))
     arguments = names, kind._fields, kind._field_defaults
     return make_named_tuple, arguments, set_attributes, rest
 

@@ -407,6 +407,81 @@ def test_local_generic_and_abstract_classes_work() -> None:
     assert square.corners() == 4
 
 
+def _type_parameters() -> Any:
+    parameters = typing.ParamSpec("parameters")  # type: ignore[misc]
+
+    class Wrapped(Generic[parameters]):
+        def __init__(self, call: Callable[parameters, int]) -> None:
+            self.call = call
+
+    def wrap(call: Callable[parameters, int]) -> Wrapped[parameters]:
+        return Wrapped(call)
+
+    return wrap, Wrapped
+
+
+def test_parameters_of_types_travel() -> None:
+    wrap, wrapped = by_value(_type_parameters)
+    assert type(wrap(len)) is wrapped
+    assert [one.__name__ for one in wrapped.__parameters__] == ["parameters"]
+
+
+def _of_script(text: str, name: str) -> Any:
+    """What a script that is text defines by this name."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, "script", "exec", dont_inherit=True), namespace)  # no `__future__`
+    return namespace[name]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs the statement `type`")
+def test_what_the_statement_type_defines_travels() -> None:
+    text = """
+type Pair[T] = tuple[T, T]
+type Rows = list[Pair[int]]
+type Tree = int | list[Tree]
+
+class Table[*Columns, **Options]:
+    rows: Rows
+    def first[T](self, rows: list[Pair[T]]) -> Pair[T]:
+        return rows[0]
+    def depth(self, tree: Tree) -> int:
+        return 0 if isinstance(tree, int) else 1 + max(map(self.depth, tree))
+"""
+    table = shipped(it=_of_script(text, "Table"))["it"]
+    assert table().first([(1, 2)]) == (1, 2)
+    assert table().depth([1, [2]]) == 2
+    assert [one.__name__ for one in table.__parameters__] == ["Columns", "Options"]
+    rows = table.__annotations__["rows"]
+    assert (rows.__name__, str(rows.__value__)) == ("Rows", "list[Pair[int]]")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations were evaluated at once")
+def test_annotations_that_only_type_checkers_understand_travel_as_text() -> None:
+    text = """
+import typing
+import numpy as np
+class Rows:
+    known: int
+    unknown: np.no_such_thing
+    def __getitem__(self, i: Nowhere) -> np.no_such_thing:
+        return i
+class Point(typing.NamedTuple):
+    x: Nowhere
+class Plain:
+    x: list[int]
+    def plain(self, i: int) -> None: ...
+kinds = Rows, Point, Plain
+"""
+    rows, point, plain = shipped(it=_of_script(text, "kinds"))["it"]
+    assert rows()[3] == 3
+    assert rows.__annotations__ == {"known": "int", "unknown": "np.no_such_thing"}
+    assert rows.__getitem__.__annotations__ == {"i": "Nowhere", "return": "np.no_such_thing"}
+    assert point(1).x == 1
+    assert point.__annotations__ == {"x": "Nowhere"}
+    assert plain.__annotations__ == {"x": list[int]}
+    assert plain.plain.__annotations__ == {"i": int, "return": None}
+
+
 def _tuples() -> Any:
     plain = collections.namedtuple("plain", "x y", defaults=[2])
 
@@ -562,7 +637,8 @@ def _registered() -> Any:
             key: str,
         ) -> Any:
             registry[key] = made = super().__new__(meta, name, bases, body)
-            made.numbers = [k for k, v in body.items() if isinstance(v, int)]  # type: ignore[attr-defined]
+            own = {k: v for k, v in body.items() if not k.startswith("__")}
+            made.numbers = [k for k, v in own.items() if isinstance(v, int)]  # type: ignore[attr-defined]
             return made
 
         def __init__(cls, *args: Any, key: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing.forkserver
 import os
 import signal
 import tempfile
@@ -105,8 +106,15 @@ def shared_zygote() -> Iterator[Zygote]:
     zygote.release()
 
 
+@pytest.fixture(scope="session")
+def shared_forkserver() -> None:
+    """Where torch's `DataLoader` starts one for its workers (since Python 3.14), it stays."""
+    if multiprocessing.get_all_start_methods()[0] == "forkserver":
+        multiprocessing.forkserver.ensure_running()
+
+
 @pytest.fixture
-def nothing_left(shared_zygote: Zygote) -> Iterator[None]:
+def nothing_left(shared_zygote: Zygote, shared_forkserver: None) -> Iterator[None]:
     """Fails the test that leaves a process, a thread, a descriptor or shared memory behind."""
     gc.collect()
     before = Inventory()

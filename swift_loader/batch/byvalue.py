@@ -70,7 +70,7 @@ class ByValue:
             return reduce(obj)
         if type(obj) is FunctionType:
             return NotImplemented if is_importable(obj) else self._reduce_function(obj)
-        if isinstance(obj, type):
+        if issubclass(type(obj), type):  # to Python 3.10, `Queue[int]` is an instance of `type`
             if is_importable(obj) or not obj.__flags__ & MADE_BY_CLASS_STATEMENT:
                 return NotImplemented
             return self._reduce_class(obj)

@@ -99,7 +99,7 @@ class _Walk:
             self._say("path", str(value))
         elif isinstance(value, ModuleType):
             self._say("module", value.__name__)
-        elif isinstance(value, type):
+        elif issubclass(type(value), type):  # `list[int]` is none, whatever Python 3.10 says
             self._class(value)
         elif isinstance(value, FunctionType):
             self._function(value)

@@ -115,8 +115,9 @@ class Shards(IterableDataset[Any]):
 
 def shard_list_of(factory: Any, arguments: dict[str, Any]) -> ShardList | None:
     """The shards of what a loader was given: `Shards`, or a class of them with its arguments."""
-    if isinstance(factory, type) and issubclass(factory, Shards):
-        return factory(**arguments).listed()
+    if issubclass(type(factory), type) and issubclass(factory, Shards):
+        made: Shards = factory(**arguments)
+        return made.listed()
     built = arguments.get("dataset")
     if isinstance(built, Shards) and len(arguments) == 1:
         return built.listed()

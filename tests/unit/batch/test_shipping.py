@@ -13,6 +13,7 @@ import mmap
 import operator
 import os
 import pickle
+import queue
 import sys
 import threading
 import typing
@@ -405,6 +406,19 @@ def test_local_generic_and_abstract_classes_work() -> None:
         shape()
     assert square().twice == 8
     assert square.corners() == 4
+
+
+def _subclass_of_an_alias() -> Any:
+    class Waiting(queue.Queue[int]):
+        pass
+
+    return Waiting
+
+
+def test_a_local_subclass_of_an_alias_knows_it() -> None:
+    waiting = by_value(_subclass_of_an_alias)
+    assert waiting.__orig_bases__ == (queue.Queue[int],)
+    assert issubclass(waiting, queue.Queue)
 
 
 def _type_parameters() -> Any:

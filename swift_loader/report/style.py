@@ -89,7 +89,7 @@ th,td{text-align:left;padding:5px 18px 5px 0;border-bottom:1px solid var(--rule)
 vertical-align:top}
 td{min-width:6.5em;max-width:46em}td.text{overflow-wrap:break-word}
 thead th{color:var(--c-muted);font-weight:600;min-width:6.5em;max-width:22em;
-overflow-wrap:break-word}
+overflow-wrap:anywhere}
 tbody th{font-weight:400;white-space:nowrap}
 details{margin-top:26px;border-top:1px solid var(--rule);padding-top:14px}
 .runs+details{margin-top:16px}
@@ -98,6 +98,8 @@ code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}
 @media (max-width:640px){body{padding:18px 14px 40px}h1{font-size:22px}
 h1 small{display:block;margin:2px 0 0;font-size:14px}.card{padding:14px 14px}
 .card .verdict{font-size:16.5px}.stay{width:calc(100vw - 28px)}.bar{width:64px}
+table{font-size:13px}th,td{padding-right:8px}td,thead th{min-width:4.2em}
+tbody th{white-space:normal}
 .tiles{gap:8px 22px}.tiles dd{font-size:17px}.plot{height:170px}}
 @media print{.zooms{display:none}}
 """

@@ -20,7 +20,17 @@ from hypothesis import strategies as st
 from swift_loader.report.groups import compared, trainings
 from swift_loader.report.page import html_page
 from swift_loader.report.runs import read_runs
-from swift_loader.report.svg import HEIGHT, WIDTH, Plot, Series, Step, nice_top, plot, ticks
+from swift_loader.report.svg import (
+    HEIGHT,
+    WIDTH,
+    Plot,
+    Series,
+    Step,
+    nice_top,
+    plot,
+    ticks,
+    value_text,
+)
 from swift_loader.report.terminal import terminal_text
 from swift_loader.telemetry.stats import CacheStats
 
@@ -173,6 +183,12 @@ def test_a_run_without_a_batch_still_makes_a_page(tmp_path, write_run):
     path.write_text(write_run(tmp_path / "other.jsonl").read_text().splitlines()[0] + "\n")
     page = Page(html_page(read_runs([path])[0]))
     assert "No batch was delivered." in page.text
+
+
+def test_numbers_on_an_axis_are_written_out():
+    assert [value_text(value, "") for value in (0.25, 150, 1000, 2500, 20_000)] == [
+        *("0.25", "150", "1,000", "2,500", "20 k")
+    ]
 
 
 @given(st.floats(1e-9, 1e15), st.integers(1, 10))
@@ -332,3 +348,21 @@ def test_nothing_sticks_out_on_a_phone(tmp_path, runs):
         for margin in margins:
             ((_, color),) = margin.getcolors()
             assert color == (0xFB, 0xFB, 0xFA)  # nothing but the page
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_how_two_runs_differ_is_seen_on_a_phone(tmp_path, write_run):
+    names = [tmp_path / f"{name}.jsonl" for name in ("with-two-workers", "with-four-workers")]
+    page = tmp_path / "report.html"
+    text = html_page(read_runs([write_run(path, batches=5) for path in names])[0])
+    assert "change" in text
+    # The page runs no script, and lets none run; this one asks the browser what it laid out.
+    text, nb_policies = re.subn(r"<meta http-equiv=.?Content-Security-Policy[^>]*>", "", text)
+    assert nb_policies == 1
+    wide = "[...document.querySelectorAll('.scroll')].some(e => e.scrollWidth > e.clientWidth)"
+    ask = f"<script>document.title = {wide} ? 'cut off' : 'all seen'</script>"
+    page.write_text(text.replace("</body>", f"{ask}</body>"), encoding="utf-8")
+    assert ask in page.read_text()
+    dom = browse(tmp_path, page, "--dump-dom", width=390).decode()
+    assert "<title>all seen</title>" in dom

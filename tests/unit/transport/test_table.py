@@ -49,7 +49,7 @@ MESSAGES = [
         Surroundings({"A": "b"}, "/", ["/x"], ["a.py"], {"umask": b""}),
         "module",
     ),
-    ImportScript({"name": "x", "init_main_from_path": "/x/y.py"}),
+    ImportScript({"name": "x", "init_main_from_path": "/x/y.py"}, {"__main__": {"files": (3, 7)}}),
     life.Started(77),
     life.Exited(-9, "last words", 1 << 30),
     pipes.Begin(1, SeedGenerator(3), b"fn", 4),

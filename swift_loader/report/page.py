@@ -20,6 +20,7 @@ from swift_loader.telemetry.stats import (
     Totals,
     format_bytes,
     format_seconds,
+    is_measured,
     shares,
 )
 
@@ -125,6 +126,8 @@ def _stage_table(runs: Sequence[Run]) -> str:
 
     body = []
     for stage, (_, text) in STAGES.items():
+        if not any(is_measured(stage, getattr(totals, f"{stage}_s")) for totals, _ in per_run):
+            continue
         cells = "".join(
             f'<td><span class="bar"><i style="width:{min(1.0, share[stage]):.1%}"></i></span>'
             f"{share[stage]:.1%} <small>{spent(totals, stage)}</small></td>"
@@ -170,6 +173,8 @@ def _times(summary: Any) -> list[list[str]]:
     rows = [["stage", *(name for _, name in _TIMES)]]
     for stage, (_, text) in STAGES.items():
         told = summary.get("stages", {}).get(stage, {})
+        if not is_measured(stage, told.get("total_s", 0.0)):
+            continue
         rows.append(
             [text, *(format_seconds(told[key]) if key in told else "-" for key, _ in _TIMES)]
         )

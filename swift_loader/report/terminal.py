@@ -10,7 +10,7 @@ from swift_loader.report.groups import compared, trainings
 from swift_loader.report.kept import cache_of, cache_rows
 from swift_loader.report.runs import Event, Run, merge, waiting, workers_cpu
 from swift_loader.telemetry.printable import printable
-from swift_loader.telemetry.stats import STAGES, format_seconds, shares
+from swift_loader.telemetry.stats import STAGES, format_seconds, is_measured, shares
 from swift_loader.telemetry.verdict import ADVICE, STORAGE
 
 __all__ = ["ADVICE", "STORAGE", "clock", "describe_event", "terminal_text"]
@@ -78,6 +78,8 @@ def _run_lines(run: Run) -> list[str]:
     lines.append("")
     share = shares(totals)
     for stage, (_, text) in STAGES.items():
+        if not is_measured(stage, getattr(totals, f"{stage}_s")):
+            continue
         bar = "█" * round(30 * min(1.0, share[stage]))
         lines.append(f"   {text:<20}{share[stage]:>7.1%}  {bar}")
     kept = cache_of(run)

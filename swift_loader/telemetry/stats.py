@@ -25,6 +25,7 @@ __all__ = [
     "WorkerStats",
     "format_bytes",
     "format_seconds",
+    "is_measured",
     "shares",
 ]
 
@@ -78,6 +79,11 @@ class Totals(NamedTuple):
     def since(self, before: Totals) -> Totals:
         """What came after `before`."""
         return Totals._make(a - b for a, b in zip(self, before, strict=True))
+
+
+def is_measured(stage: str, total_s: float) -> bool:
+    """Whether there was such a stage: only a loader with a device copies to one."""
+    return stage != "to_device" or total_s > 0
 
 
 def shares(totals: Totals) -> dict[str, float]:
@@ -371,7 +377,7 @@ class LoaderStats:
             *([f"  {self.cache}"] if self.cache is not None else []),
             f"  {'stage':<10}{'busy':>8}{'mean':>11}{'p50':>11}{'p99':>11}{'total':>11}",
         ]
-        for name, stage in self.stages.items():
+        for name, stage in self._measured():
             times = (stage.mean_s, stage.p50_s, stage.p99_s, stage.total_s)
             columns = "".join(f"{format_seconds(time_s):>11}" for time_s in times)
             lines.append(f"  {name:<10}{stage.share:>8.1%}{columns}")
@@ -410,13 +416,19 @@ class LoaderStats:
                 f"{stage.share:.1%}",
                 *map(format_seconds, (stage.mean_s, stage.p50_s, stage.p99_s, stage.max_s)),
             )
-            for name, stage in self.stages.items()
+            for name, stage in self._measured()
         ]
         told = (
             f"{self.verdict} {self.advice} {self.samples_per_s:,.0f} samples/s, "
             f"{format_bytes(self.bytes_per_s)}/s."
         )
         return table(f"swift_loader, consumer {self.consumer}", told, rows)
+
+    def _measured(self) -> list[tuple[str, StageStats]]:
+        """The stages that there were: without a device, none copies to it."""
+        return [
+            (name, stage) for name, stage in self.stages.items() if is_measured(name, stage.total_s)
+        ]
 
     def _bad_samples(self) -> str:
         parts = []

@@ -48,7 +48,8 @@ NOT_IN_REFERENCE = {
     "SKIP",  # a value, told in words
     "refuse",  # for other modules
     "PrototypeMultiProcessingReadingService",  # another name of a class that is there
-    "HAND_OVER", "STAGES", "Totals", "compare", "format_bytes", "format_seconds", "shares",
+    "HAND_OVER", "STAGES", "Totals", "compare", "format_bytes", "format_seconds", "is_measured",
+    "shares",
     "WorkerInfo",  # torch's
 }  # fmt: skip
 

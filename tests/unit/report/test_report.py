@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swift_loader import SwiftLoader
 from swift_loader.report.command import report_main
 from swift_loader.report.facts import comparison
+from swift_loader.report.page import html_page
 from swift_loader.report.runs import Interval, WorkerUse, merge, read_runs, waiting
 from swift_loader.report.terminal import clock, terminal_text
 from swift_loader.telemetry.log import LogConfig, open_log
@@ -137,6 +139,18 @@ def test_merging_intervals_leaves_nothing_out(rows, at_most):
         assert piece.consumer_cpu == pytest.approx(0.5)
         assert piece.workers[0].cpu == pytest.approx(0.25)
         assert piece.workers[1].cpu is None
+
+
+def test_a_stage_that_there_was_not_is_not_shown(tmp_path):
+    file = tmp_path / "run.jsonl"
+    with SwiftLoader(range(64), batch_size=4, num_workers=0, benchmark_file=file) as loader:
+        assert len(list(loader)) == 16
+        stats = loader.stats()
+    runs = read_runs([file])[0]
+    for text in (repr(stats), stats._repr_html_(), terminal_text(runs), html_page(runs)):
+        assert "fetch" in text
+        assert "device copy" not in text
+        assert "to_device" not in text.replace("max_nb_batch_on_device", "")
 
 
 def test_when_training_waited(tmp_path, write_run):

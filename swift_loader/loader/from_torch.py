@@ -36,8 +36,6 @@ from swift_loader.loader.names import start_method_like
 
 __all__ = ["dataset_and_options"]
 
-_OURS = (default_collate, default_convert)  # torch's defaults, which give the same here
-
 
 def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
     """The dataset of a torch `DataLoader`, and the options of a loader that does as it does.
@@ -51,6 +49,8 @@ def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
             "give a torch.utils.data.DataLoader" + _unwrap(dataloader),
         )
     _check_iterates_plainly(dataloader)
+    in_batches = dataloader.batch_size is not None or dataloader.batch_sampler is not None
+    default = default_collate if in_batches else default_convert  # which give the same here
     options: dict[str, Any] = {
         "worker_per_consumer": dataloader.num_workers,
         "worker_init_fn": dataloader.worker_init_fn,
@@ -58,7 +58,7 @@ def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
         "pin_memory_device": dataloader.pin_memory_device,
         "persistent_workers": None if dataloader.persistent_workers else False,
         "in_order": getattr(dataloader, "in_order", True),  # torch has it since 2.6
-        "collate_fn": None if dataloader.collate_fn in _OURS else dataloader.collate_fn,
+        "collate_fn": None if dataloader.collate_fn is default else dataloader.collate_fn,
         **_order(dataloader),
     }
     if dataloader.num_workers and dataloader.prefetch_factor:
@@ -105,15 +105,24 @@ def _order(dataloader: DataLoader[Any]) -> dict[str, Any]:
     options: dict[str, Any] = {"batch_size": dataloader.batch_size}
     if dataloader.drop_last:
         options["tail"] = "drop"
-    if isinstance(dataloader.dataset, IterableDataset) or type(sampler) is SequentialSampler:
+    if isinstance(dataloader.dataset, IterableDataset):
+        return options
+    if type(sampler) is SequentialSampler and _is_of_all(sampler, dataloader.dataset):
         return options
     if (
         type(sampler) is RandomSampler
         and not sampler.replacement
         and sampler.num_samples == len(sampler.data_source)
+        and _is_of_all(sampler, dataloader.dataset)
     ):
         options.update(shuffle=True, nearby_shuffle=0)
         if sampler.generator is not None:
             options["seed"] = sampler.generator.initial_seed() % 2**63
         return options
     return {**options, "sampler": sampler}
+
+
+def _is_of_all(sampler: Any, dataset: Any) -> bool:
+    """Whether it counts the samples of the data set: it may have been given something shorter."""
+    source = sampler.data_source
+    return source is dataset or (hasattr(dataset, "__len__") and len(source) == len(dataset))

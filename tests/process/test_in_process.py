@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,16 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+    default_convert,
+    get_worker_info,
+)
 
 from swift_loader import SwiftLoader, TooManyBadSamplesError, WorkerError
 from tests import datasets
@@ -178,3 +188,43 @@ def test_an_error_of_a_stream_is_its_own() -> None:
             next(batches)
         assert caught.traceback[-1].name == "__iter__"
         assert next(batches, None) is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 4, "sampler": SequentialSampler(range(6))},
+        {"batch_size": 4, "sampler": SequentialSampler(range(12))},
+        {"batch_size": 4, "sampler": RandomSampler(range(5))},
+        {"batch_size": 4, "collate_fn": default_convert},
+        {"batch_size": None, "collate_fn": default_collate},
+        {"batch_sampler": [[1, 2], [3]], "collate_fn": default_convert},
+        {"batch_size": None, "sampler": [[1, 2], [3]], "collate_fn": default_collate},
+    ],
+    ids=["part", "whole", "random part", "convert", "collate", "convert lists", "collate lists"],
+)
+def test_a_dataloader_of_a_part_or_with_the_other_default_is_taken_as_it_is(
+    options: dict[str, Any],
+) -> None:
+    rows = np.arange(24).reshape(12, 2).tolist()
+    dataset: Any = Picking(rows)
+
+    def seen(loader: Any) -> list[str]:
+        each = [str(batch) for batch in loader]
+        return sorted(re.findall("[0-9]+", str(each))) if "Random" in str(options) else each
+
+    theirs = DataLoader(dataset, **options)
+    torch.manual_seed(0)
+    expected = seen(theirs)
+    torch.manual_seed(0)
+    with SwiftLoader.from_dataloader(theirs) as ours:
+        assert len(ours) == len(theirs)
+        assert seen(ours) == expected
+
+
+class Picking(list[Any]):
+    """Takes a list of indices, too."""
+
+    def __getitem__(self, index: Any) -> Any:
+        take = super().__getitem__
+        return [take(each) for each in index] if isinstance(index, list) else take(index)

@@ -20,7 +20,7 @@ of a batch is bad, the next good sample of the dataset stands in, whatever the p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -82,8 +82,11 @@ class Fetcher:
         progress: MutableSequence[int] | memoryview,
         transform: Callable[[Any], Any] | None = None,
         kept: Source | None = None,
+        *,
+        as_given: bool = False,
     ) -> None:
         self._transform = transform
+        self._as_given = as_given and transform is None and kept is None
         self._kept = kept
         self._dataset = self._plain = dataset
         self._stopwatch = Stopwatch(dataset)
@@ -117,8 +120,8 @@ class Fetcher:
 
     def fetch(
         self, indices: Any, plain: bool = True, begun: list[Future[Any]] | None = None
-    ) -> tuple[list[Any], list[Bad]]:
-        """The samples, and the bad ones.
+    ) -> tuple[Any, list[Bad]]:
+        """The samples, a list where it is not `as_given`; and the bad ones.
 
         `plain`: the keys are a list of int64. Else they are what a sampler gave, of any types, and
         ``__getitems__`` is given that very object. `begun`: what `ahead` returned for them.
@@ -185,7 +188,7 @@ class Fetcher:
             return list(each(self._try, indices))
         self._progress[0] = indices[0]
         try:
-            samples = list(self._many(indices))
+            samples: list[Any] = self._samples_of(self._many(indices))
         except BaseException as error:
             if self._on_error == "raise" or isinstance(error, ENDS):
                 raise BadSampleError(indices) from error
@@ -197,13 +200,13 @@ class Fetcher:
             )
         return samples
 
-    def _awaited(self, indices: Any, begun: list[Future[Any]] | None) -> list[Any]:
+    def _awaited(self, indices: Any, begun: list[Future[Any]] | None) -> Any:
         """What coroutines give."""
         futures = self.ahead(indices) if begun is None else begun
         indices = list(indices)
         if callable(self._many):
             try:
-                return list(futures[0].result())
+                return self._samples_of(futures[0].result())
             except BaseException as error:
                 if self._on_error == "raise" or isinstance(error, ENDS) or len(indices) == 1:
                     raise BadSampleError(indices) from error
@@ -214,21 +217,32 @@ class Fetcher:
             results.append(_result(index, future))
         return results
 
-    def _finished(self, indices: Any, results: list[Any]) -> tuple[list[Any], list[Bad]]:
+    def _samples_of(self, given: Any) -> Any:
+        """What ``__getitems__`` gave, as a list, unless it is to stay as it is."""
+        if self._as_given and not isinstance(given, Iterator):
+            return given
+        if isinstance(given, Mapping):
+            raise TypeError(
+                f"__getitems__ gave a {type(given).__name__} in place of a list of samples: return "
+                "a list, or give a collate_fn, which gets it as it is (without transform or cache)"
+            )
+        return list(given)
+
+    def _finished(self, indices: Any, results: Any) -> tuple[Any, list[Bad]]:
+        if type(results) is not list:
+            return results, []
         return self._resolve(indices, self._transformed(indices, results))
 
-    def _fetch_many(self, indices: Any) -> tuple[list[Any], list[Bad]]:
+    def _fetch_many(self, indices: Any) -> tuple[Any, list[Bad]]:
         assert self._many is not None
         self._progress[0] = indices[0] if self._progress is self._cells and indices else -1
         try:
-            samples = list(self._many(indices))
+            samples = self._samples_of(self._many(indices))
         except BaseException as error:
             if self._on_error == "raise" or isinstance(error, ENDS):
                 raise BadSampleError(list(indices)) from error
             indices = list(indices)
             samples = [self._try(index) for index in indices]
-        if self._transform is None and not any(type(each) is Raised for each in samples):
-            return samples, []
         return self._finished(list(indices), samples)
 
     def _transformed(self, indices: Sequence[Any], results: list[Any]) -> list[Any]:

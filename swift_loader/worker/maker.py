@@ -81,6 +81,7 @@ class Maker:
             progress.sample,
             recipe.transform,
             None if store is None else store.source,
+            as_given=recipe.auto_collation and recipe.collate_fn is not None,
         )
         self._collate_of = getattr(dataset, "collate_of", None)
         if store is not None:
@@ -210,7 +211,7 @@ def make_batch(
     progress: Progress,
     order: Make,
     slots: WrittenSlots,
-    fetch: Callable[[], tuple[list[Any], list[Bad]]],
+    fetch: Callable[[], tuple[Any, list[Bad]]],
     fetching: str,
     indices: Sequence[int] = (),
     gather: Callable[[Arena], Any] | None = None,
@@ -237,7 +238,7 @@ def make_batch(
             layouts = None
         else:
             samples, bad = fetch()
-            nb_samples = len(samples)
+            nb_samples = len(samples if type(samples) is list else indices)
             fetched = time.perf_counter()
             doing = "collating"
             progress.at_stage(COLLATING)
@@ -293,7 +294,7 @@ def _as_told(one: Bad) -> BadSample:
     return BadSample(plain_key(one.index), summary_of(one.error), one.replaced)
 
 
-def collated(recipe: Recipe, samples: list[Any], arena: Arena | None, indices: Any) -> Any:
+def collated(recipe: Recipe, samples: Any, arena: Arena | None, indices: Any) -> Any:
     """The batch of these samples; without batching, the sample. Raises what `collate_fn` does."""
     if not recipe.auto_collation:
         [sample] = samples

@@ -228,3 +228,39 @@ class Picking(list[Any]):
     def __getitem__(self, index: Any) -> Any:
         take = super().__getitem__
         return [take(each) for each in index] if isinstance(index, list) else take(index)
+
+
+class InOne(list[int]):
+    """Gives a batch at once, in its own way."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__(range(6))
+        self.make = make
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return self.make(indices)
+
+
+IN_ONE: dict[str, Any] = {
+    "dict": lambda indices: {"a": torch.tensor(indices), "b": indices},
+    "tensor": torch.tensor,
+    "array": np.array,
+    "tuple": tuple,
+    "text": str,
+}
+
+
+@pytest.mark.parametrize("kind", IN_ONE)
+def test_a_collate_fn_gets_what_getitems_gives_as_it_is(kind: str) -> None:
+    options: dict[str, Any] = {"batch_size": 4, "collate_fn": lambda batch: batch}
+    rows: Any = InOne(IN_ONE[kind])
+    with SwiftLoader(rows, num_workers=0, **options) as ours:
+        for mine, torchs in zip(ours, DataLoader(rows, **options), strict=True):
+            assert (type(mine), str(mine)) == (type(torchs), str(torchs))
+
+
+@pytest.mark.parametrize("options", [{}, {"transform": str, "collate_fn": list}], ids=str)
+def test_a_dict_of_getitems_is_not_taken_for_samples(options: dict[str, Any]) -> None:
+    with SwiftLoader(InOne(IN_ONE["dict"]), batch_size=4, num_workers=0, **options) as loader:
+        with pytest.raises(TypeError, match="__getitems__ gave a dict in place of a list"):
+            next(iter(loader))

@@ -182,7 +182,8 @@ class Fetcher:
     def _made(self, indices: list[int]) -> list[Any]:
         """The samples of these, whatever the policy: `Raised` for those that raised."""
         if self._loop is not None:
-            return self._awaited(indices, None)
+            kept: list[Any] = self._awaited(indices, None)
+            return kept
         if not callable(self._many):
             each = map if self._pool is None else self._pool.map
             return list(each(self._try, indices))

@@ -25,6 +25,7 @@ from swift_loader.batch.layouts import Layouts
 from swift_loader.batch.seeding import seed_generators
 from swift_loader.batch.stopwatch import KEPT, WORTH_S
 from swift_loader.cache.worker_store import WorkerStore
+from swift_loader.errors import ConfigError
 from swift_loader.order.keys import decode_keys
 from swift_loader.plan import Plan
 from swift_loader.plan.neighbours import Neighbours
@@ -33,7 +34,7 @@ from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.columns import gather_of, reads_documents
 from swift_loader.worker.faults import plain_key, report
 from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
-from swift_loader.worker.recipe import Recipe
+from swift_loader.worker.recipe import Recipe, length_of
 
 __all__ = ["EndOfShard", "Job", "MakeError", "Maker", "collated", "layouts_of", "make_batch"]
 
@@ -70,6 +71,9 @@ class Maker:
         store: WorkerStore | None = None,
     ) -> None:
         self._recipe = recipe
+        self._dataset = dataset
+        self._nb_samples = nb_samples
+        self._epoch = -1  # in which the length was looked at
         self._progress = progress
         self._store = store
         dataset = awaiting(dataset)
@@ -143,6 +147,8 @@ class Maker:
         slots: WrittenSlots,
     ) -> Made:
         plain = True
+        if not order.indices and order.number.epoch != self._epoch:
+            self._check_length(order.number.epoch)
         if order.indices:
             try:
                 indices, plain = decode_keys(order.indices)
@@ -168,6 +174,23 @@ class Maker:
         if self._nb_timed or made.times.fetch_s > WORTH_S * made.nb_samples:
             return self._with_slowest(made)
         return made
+
+    def _check_length(self, epoch: int) -> None:
+        """Raises `MakeError` where ``set_epoch`` or somebody else has changed it: samples would be
+        left out in silence.
+        """
+        try:
+            length = length_of(self._recipe, self._dataset)
+            if length != self._nb_samples:
+                raise ConfigError(
+                    f"the data set had {self._nb_samples} samples when it was built, and has "
+                    f"{length} in epoch {epoch}: a loader counts them once. Build another loader "
+                    "for another length (with_options() does so quickly), or keep the length and "
+                    "choose the samples by a sampler"
+                )
+        except Exception as error:  # noqa: BLE001 - it goes to the training loop
+            raise MakeError(report(error, "looking at the data set's length", ())) from None
+        self._epoch = epoch
 
     def _seed_and_fetch(self, seed: int, indices: Any) -> tuple[list[Any], list[Bad]]:
         seed_generators(seed)

@@ -16,7 +16,7 @@ from swift_loader.errors import refuse
 
 __all__ = [
     *("UNSIZED", "Recipe", "Size", "build_dataset", "forget_for_forks", "given", "keep_for_forks"),
-    *("length_of_stream", "lengths_of_sources", "recipe_of"),
+    *("length_of", "length_of_stream", "lengths_of_sources", "recipe_of"),
 ]
 
 UNSIZED = 2**62  # the length of a dataset that has none, where a sampler gives its keys
@@ -77,7 +77,7 @@ def build_dataset(recipe: Recipe) -> tuple[Any, int | None]:
     Raises what the constructor or `len` raises, `TypeError` for what is no dataset.
     """
     dataset = recipe.dataset_class(**recipe.dataset_kwargs)
-    length = _length_of(recipe, dataset)
+    length = length_of(recipe, dataset)
     if recipe.cache is not None and recipe.cache.samples:
         _check_keepable(dataset, length)
     return dataset, length
@@ -94,7 +94,8 @@ def _check_keepable(dataset: Any, length: int | None) -> None:
                "too, or give Cache(..., samples=False)")  # fmt: skip
 
 
-def _length_of(recipe: Recipe, dataset: Any) -> int | None:
+def length_of(recipe: Recipe, dataset: Any) -> int | None:
+    """The number of samples; None for a stream, `UNSIZED` where nobody needs it."""
     by_index = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
     if by_index and not isinstance(dataset, IterableDataset):
         if hasattr(dataset, "__len__"):

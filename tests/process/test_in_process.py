@@ -23,7 +23,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from swift_loader import SwiftLoader, TooManyBadSamplesError, WorkerError
+from swift_loader import ConfigError, SwiftLoader, TooManyBadSamplesError, WorkerError
 from tests import datasets
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -264,3 +264,20 @@ def test_a_dict_of_getitems_is_not_taken_for_samples(options: dict[str, Any]) ->
     with SwiftLoader(InOne(IN_ONE["dict"]), batch_size=4, num_workers=0, **options) as loader:
         with pytest.raises(TypeError, match="__getitems__ gave a dict in place of a list"):
             next(iter(loader))
+
+
+class Growing(list[int]):
+    def set_epoch(self, epoch: int) -> None:
+        self[:] = range(4 + 4 * epoch)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_data_set_that_grows_is_said(shuffle: bool) -> None:
+    with SwiftLoader(Growing(range(4)), batch_size=2, num_workers=0, shuffle=shuffle) as loader:
+        assert len(list(loader)) == 2
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"had 4 samples .* and has 8 in epoch 1"):
+                next(iter(loader))
+            loader.set_epoch(1)
+        loader.set_epoch(0)
+        assert len(list(loader)) == 2

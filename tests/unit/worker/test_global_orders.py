@@ -50,20 +50,20 @@ def test_another_order_is_said(kind: str, monkeypatch: Any) -> None:
     assert warned_of({"x": one, **same}, {"x": other, **same}, monkeypatch) == "x"
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (["cat", "dog"], ["cat", "cow"]),
-        (["cat", "dog"], {"cat", "dog"}),
-        ({"cat": 0, "dog": 1}, {"dog": 1, "cat": 0}),
-        ({"cat", "dog"}, {"dog", "cat"}),
-        ([object(), "a"], ["a", object()]),
-        (["a"], ["a"]),
-        (torch.ones(3), torch.ones(3)),
-    ],
-    ids=str,
-)
-def test_anything_else_is_not(one: Any, other: Any, monkeypatch: Any) -> None:
+ANYTHING_ELSE: dict[str, tuple[Any, Any]] = {
+    "other texts": (["cat", "dog"], ["cat", "cow"]),
+    "another type": (["cat", "dog"], {"cat", "dog"}),
+    "keys of the same values": ({"cat": 0, "dog": 1}, {"dog": 1, "cat": 0}),
+    "sets": ({"cat", "dog"}, {"dog", "cat"}),
+    "no texts": ([object(), "a"], ["a", object()]),
+    "one text": (["a"], ["a"]),
+    "numbers": (torch.ones(3), torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("kind", ANYTHING_ELSE)
+def test_anything_else_is_not(kind: str, monkeypatch: Any) -> None:
+    one, other = ANYTHING_ELSE[kind]
     assert not warned_of({"x": one}, {"x": other}, monkeypatch)
 
 

@@ -144,7 +144,10 @@ def test_installed_wheel_works_without_a_warning(built: Path, tmp_path: Path) ->
 def test_examples_run_from_the_installed_wheel(built: Path, tmp_path: Path, example: str) -> None:
     python = _installed(built, tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    _run([python, f"examples/{example}", "--short"], tmp_path)
+    run: list[str | Path] = [python]
+    if "torchrun" in example:
+        run += ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    _run([*run, f"examples/{example}", "--short"], tmp_path)
 
 
 def test_extras_that_are_named_exist() -> None:

@@ -31,10 +31,11 @@ def orders_here(names: Iterable[str]) -> Orders:
     found = {"__main__": _orders_of(main, names)}
     folder = os.path.join(os.path.dirname(os.path.abspath(main.__file__ or "")), "")
     for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None)
-        if module is main or not path or not path.startswith(folder) or "-packages" in path:
+        path = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        if module is main or type(path) is not str:
             continue
-        found[name] = _orders_of(module, list(vars(module)))
+        if path.startswith(folder) and "-packages" not in path:
+            found[name] = _orders_of(module, list(vars(module)))
     return {name: orders for name, orders in found.items() if orders}
 
 
@@ -66,6 +67,13 @@ def _orders_of(module: ModuleType, names: Iterable[str]) -> dict[str, tuple[int,
 
 def _order_of(value: Any) -> tuple[int, int] | None:
     """None: not plain, or too long to look through."""
+    try:
+        return _plain_order_of(value)
+    except (RuntimeError, ValueError):  # a thread changes it meanwhile; a number of 5,000 digits
+        return None
+
+
+def _plain_order_of(value: Any) -> tuple[int, int] | None:
     kind = type(value)
     if kind is dict:
         parts = _checksums(value), _checksums(value.values()), _checksums(value.items())

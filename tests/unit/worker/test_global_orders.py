@@ -58,6 +58,8 @@ ANYTHING_ELSE: dict[str, tuple[Any, Any]] = {
     "no texts": ([object(), "a"], ["a", object()]),
     "one text": (["a"], ["a"]),
     "numbers": (torch.ones(3), torch.ones(3)),
+    "a long number": ([10**5000, 1], [10**5000, 1]),
+    "a device": (torch.arange(3, device="meta"), torch.arange(3)),
 }
 
 
@@ -74,6 +76,7 @@ def test_modules_beside_the_script_are_looked_at(tmp_path: Path, monkeypatch: An
     script.__file__ = str(tmp_path / "script.py")
     monkeypatch.setitem(sys.modules, "__main__", script)
     monkeypatch.setitem(sys.modules, "beside", beside)
+    monkeypatch.setitem(sys.modules, "no_module", object())
     vars(beside)["labels"] = ["a", "b"]
     told = orders_here([])
     vars(beside)["labels"] = ["b", "a"]

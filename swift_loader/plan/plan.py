@@ -24,6 +24,7 @@ from .shuffle import shuffled
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 _BATCH, _SPANS = 4, 5  # purposes of keys; shuffle.py has 1 to 3
+_MAX_CONSUMERS = 1 << 20  # a resume looks at the state of each
 _MAX_SAMPLES = 2**62
 
 
@@ -93,7 +94,7 @@ class Plan:
 
         check("nb_samples", 0, _MAX_SAMPLES, "give the length of the dataset")
         check("batch_size", 1, None, "give the number of samples in a batch of one consumer")
-        check("nb_consumer", 1, None, "give the number of training processes")
+        check("nb_consumer", 1, _MAX_CONSUMERS, "give the number of training processes")
         check("nearby_shuffle", 0, None, "give the window in samples, or 0 for a full shuffle")
         check("seed", 0, 2**64 - 1, "give another seed, or none")
         if not isinstance(self.shuffle, (bool, np.bool_)):

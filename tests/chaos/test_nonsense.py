@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from swift_loader.errors import ConfigError, StateError
@@ -65,6 +67,16 @@ def mutated(value: Any, draw: random.Random) -> Any:
     else:
         one[key] = draw.choice(ODD)
     return value
+
+
+@pytest.fixture(autouse=True)
+def bounded_memory() -> Iterator[None]:
+    """What asks for more than there may be fails, and the machine does not suffer from it."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    most_bytes = psutil.Process().memory_info().vms + (3 << 30)
+    resource.setrlimit(resource.RLIMIT_AS, (most_bytes, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 # ---- benchmark files

@@ -142,3 +142,11 @@ def test_changed_setup_is_named(kind: str) -> None:
     state["plan"]["seed"] = 8
     with pytest.raises(StateError, match=r"seed was 8, is now 7.*same set-up"):
         ORDERS[kind].resumed(state)
+
+
+def test_a_state_of_more_consumers_than_there_can_be_is_refused_at_once() -> None:
+    for order in ORDERS.values():
+        state: Any = taken(order, 0, [0])
+        state["plan"] = {**state["plan"], "nb_consumer": 2**31, "tail": "drop"}
+        with pytest.raises(StateError, match="nb_consumer"):
+            order.resumed(state)

@@ -33,13 +33,14 @@ def in_turn(
     nb_rounds: int,
     title: str,
 ) -> Rounds:
-    """Call ``run(contestant)`` for all in turn, `nb_rounds` times.
+    """Call ``run(contestant)`` for all in turn, `nb_rounds` times, forwards and backwards.
 
+    So none has the same one before it each time: that alone made 4% between two that are alike.
     A contestant that fails is asked no more, and the failure is kept.
     """
     rounds = Rounds()
     for number in range(nb_rounds):
-        for contestant in contestants:
+        for contestant in contestants[:: -1 if number % 2 else 1]:
             if contestant in rounds.failures:
                 continue
             print(f"{title}: round {number + 1}/{nb_rounds}, {contestant}", file=sys.stderr)

@@ -1,8 +1,7 @@
-"""What sinks cost: a callable, and a page that is scraped each second.
+"""What sinks cost: a callable, and a page that is scraped as often as the callable is called.
 
-Sinks are written to five times as often as they are by default, so that a short run shows it in
-batches a second. What one writing takes of the training process's CPU is measured as well: it says
-what sinks cost at the default interval, where other processes don't blur it.
+In batches a second, and by what one writing takes of the training process's CPU, which no other
+process blurs. ``--quick`` asks for figures five times as often, so that a short run has some.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from benchmarks.workloads import Workload
 
 _BAR = 0.98
 _MOST_OF_A_CORE = 0.02
-_INTERVAL_S = 1.0
+_QUICK_INTERVAL_S = 1.0
 _PORT = 19_400
 
 
-def rate(workload: Workload, on: bool) -> dict[str, float]:
+def rate(workload: Workload, on: bool, interval_s: float | None) -> dict[str, float]:
     """Batches a second with or without sinks."""
     import torch
 
@@ -35,7 +34,9 @@ def rate(workload: Workload, on: bool) -> dict[str, float]:
     from swift_loader.telemetry.sinks import pump
 
     torch.set_num_threads(1)
-    usual_s, pump.INTERVAL_S = pump.INTERVAL_S, _INTERVAL_S
+    usual_s = pump.INTERVAL_S
+    if interval_s is not None:
+        pump.INTERVAL_S = interval_s
     written_s: list[float] = []  # CPU time of the thread that reads the figures and writes them
 
     def sink(figures: dict[str, float]) -> None:
@@ -44,7 +45,7 @@ def rate(workload: Workload, on: bool) -> dict[str, float]:
     sinks = [sink, f"prometheus://127.0.0.1:{_PORT}"] if on else None
     ended = threading.Event()
     with batches(workload, 2, metrics=sinks) as stream:
-        scraping = threading.Thread(target=_scrape, args=(ended,))
+        scraping = threading.Thread(target=_scrape, args=(ended, pump.INTERVAL_S))
         if on:
             scraping.start()
         device = Device(next(stream))
@@ -65,8 +66,8 @@ def rate(workload: Workload, on: bool) -> dict[str, float]:
     return found
 
 
-def _scrape(ended: threading.Event) -> None:
-    while not ended.wait(_INTERVAL_S):
+def _scrape(ended: threading.Event, interval_s: float) -> None:
+    while not ended.wait(interval_s):
         with urllib.request.urlopen(f"http://127.0.0.1:{_PORT}/metrics") as page:
             page.read()
 
@@ -75,15 +76,16 @@ def run(is_quick: bool, out: Path) -> list[Figure]:
     """The rate with sinks over the rate without, in many rounds: the effect is small."""
     figures = []
     for name in ("tiny", "tokens"):
-        timed = replace(WORKLOADS[name], window_s=1.5 if is_quick else 3.0)
+        timed = replace(WORKLOADS[name], window_s=1.5 if is_quick else 11.0)
+        probe = partial(rate, workload=timed, interval_s=_QUICK_INTERVAL_S if is_quick else None)
         rounds = measure_in_turn(
             f"metrics, {name}",
             {
-                "with": partial(rate, workload=timed, on=True),
-                "without": partial(rate, workload=timed, on=False),
+                "with": partial(probe, on=True),
+                "without": partial(probe, on=False),
             },
             is_quick,
-            rounds=3 if is_quick else 11,
+            rounds=3 if is_quick else 7,
         )
         on, off = (rounds.column(how, "batches_per_s") for how in ("with", "without"))
         if on and off:

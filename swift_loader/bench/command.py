@@ -25,7 +25,7 @@ from swift_loader.bench.trials import (
     without_workers,
 )
 from swift_loader.errors import ConfigError
-from swift_loader.telemetry.stats import format_seconds
+from swift_loader.telemetry.units import format_seconds
 from swift_loader.worker.cpus import cpu_limits
 
 __all__ = ["Progress", "bench", "while_more_help"]

@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from swift_loader.bench.advice import Advice
 from swift_loader.bench.trials import Trial
-from swift_loader.telemetry.stats import format_bytes, format_seconds
+from swift_loader.telemetry.units import format_bytes, format_seconds
 
 __all__ = ["advice_text", "heading", "row"]
 

@@ -21,7 +21,7 @@ from swift_loader.cache.files import (
     read_index,
 )
 from swift_loader.errors import ConfigError
-from swift_loader.telemetry.stats import format_bytes
+from swift_loader.telemetry.units import format_bytes
 
 __all__ = ["cache"]
 

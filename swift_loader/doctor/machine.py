@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from swift_loader.doctor.finding import Finding
-from swift_loader.telemetry.stats import format_bytes
+from swift_loader.telemetry.units import format_bytes
 from swift_loader.version import __version__
 from swift_loader.worker.cgroups import MEMBERSHIP, MOUNTED, group_folders, read_text
 from swift_loader.worker.cpus import cpu_limits

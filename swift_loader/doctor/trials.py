@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from swift_loader.doctor.finding import Finding
 from swift_loader.errors import ConfigError, LoaderError
-from swift_loader.telemetry.stats import format_seconds
+from swift_loader.telemetry.units import format_seconds
 
 __all__ = ["endpoints", "gpus", "workers"]
 

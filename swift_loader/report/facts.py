@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from swift_loader.report.runs import Interval, Run, workers_cpu
 from swift_loader.telemetry.printable import printable
-from swift_loader.telemetry.stats import format_bytes, format_seconds
+from swift_loader.telemetry.units import format_bytes, format_seconds
 
 __all__ = ["FACTS", "Fact", "comparison"]
 

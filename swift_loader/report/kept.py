@@ -8,7 +8,8 @@ from dataclasses import fields
 
 from swift_loader.report.runs import Run
 from swift_loader.telemetry.printable import printable
-from swift_loader.telemetry.stats import CacheStats, format_bytes, format_seconds
+from swift_loader.telemetry.stats import CacheStats
+from swift_loader.telemetry.units import format_bytes, format_seconds
 
 __all__ = ["cache_of", "cache_rows", "cache_table"]
 

@@ -15,14 +15,8 @@ from swift_loader.report.runs import Run, waiting
 from swift_loader.report.style import CSS
 from swift_loader.report.terminal import clock, describe_event
 from swift_loader.telemetry.printable import printable
-from swift_loader.telemetry.stats import (
-    STAGES,
-    Totals,
-    format_bytes,
-    format_seconds,
-    is_measured,
-    shares,
-)
+from swift_loader.telemetry.stats import STAGES, Totals, is_measured, shares
+from swift_loader.telemetry.units import format_bytes, format_seconds
 
 __all__ = ["html_page"]
 

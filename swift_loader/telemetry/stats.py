@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from swift_loader.telemetry.figures import Reading
 from swift_loader.telemetry.html import table
 from swift_loader.telemetry.printable import printable
+from swift_loader.telemetry.units import format_bytes, format_seconds
 
 __all__ = [
     "HAND_OVER",
@@ -23,8 +24,6 @@ __all__ = [
     "StageStats",
     "Totals",
     "WorkerStats",
-    "format_bytes",
-    "format_seconds",
     "is_measured",
     "shares",
 ]
@@ -442,23 +441,3 @@ class LoaderStats:
 
 
 _WORKERS_SHOWN = 16
-
-
-def format_seconds(seconds: float) -> str:
-    """``1.42 s``, ``3.1 ms``, ``12 us``, ``0 s``, ``3 min 05 s``, ``2 h 03 min``."""
-    if seconds >= 7200:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
-    if seconds >= 120:
-        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-6:.1g} us" if seconds > 0 else "0 s"
-
-
-def format_bytes(nbytes: float) -> str:
-    """``9.6 MB``, in powers of 1000."""
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if nbytes >= scale:
-            return f"{nbytes / scale:.3g} {unit}"
-    return f"{nbytes:.0f} B"

@@ -19,13 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from swift_loader.telemetry.stats import (
-    HAND_OVER,
-    STAGES,
-    Totals,
-    format_seconds,
-    shares,
-)
+from swift_loader.telemetry.stats import HAND_OVER, STAGES, Totals, shares
+from swift_loader.telemetry.units import format_seconds
 
 __all__ = ["ADVICE", "RARE", "STORAGE", "Evidence", "Verdict", "judge"]
 

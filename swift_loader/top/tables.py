@@ -8,7 +8,7 @@ from typing import Any
 
 from swift_loader.report.groups import compared, trainings
 from swift_loader.report.runs import Run
-from swift_loader.telemetry.stats import format_bytes, format_seconds
+from swift_loader.telemetry.units import format_bytes, format_seconds
 
 __all__ = ["Table", "of_endpoint", "of_figures", "of_runs"]
 

@@ -23,7 +23,7 @@ DOORS = {
     "plan": "",
     "batch": "arena codec collate seeding shipping tree",
     "order": "order part",
-    "telemetry": "figures printable sinks.addresses sinks.pump sinks.sink stats",
+    "telemetry": "figures printable sinks.addresses sinks.pump sinks.sink stats units",
     "transport": "channel memory messages slots table wakeup written_slots",
     "worker": "birth cgroups cpus faults launch maker place process progress recipe zygote",
     "pipeline": "answers elsewhere item link local reader shell supervision",

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from swift_loader.telemetry.distribution import Distribution
 from swift_loader.telemetry.metrics import BatchTimes, Meter
-from swift_loader.telemetry.stats import STAGES, Totals, format_bytes, format_seconds, shares
+from swift_loader.telemetry.stats import STAGES, Totals, shares
+from swift_loader.telemetry.units import format_bytes, format_seconds
 from swift_loader.telemetry.verdict import Evidence, judge
 
 

@@ -38,7 +38,7 @@ def awaiting(dataset: Any) -> Any:
     `dataset` itself for any other. A wrapper that was subclassed to get samples in another way
     counts as any other.
     """
-    methods = (Subset.__getitem__, ConcatDataset.__getitem__)
+    methods = [kind.__getitem__ for kind in _WRAPPERS]
     if getattr(type(dataset), "__getitem__", None) in methods:
         innermost = [one for one in with_wrapped(dataset) if type(one) not in _WRAPPERS]
         if any(map(is_asynchronous, innermost)):

@@ -223,7 +223,7 @@ class _Collator:
     def _attributes(
         self, objects: Values, names: Sequence[str], column: Callable[[Any], Values] = list
     ) -> list[Any]:
-        """Texts of a field stay the `column` that they come in."""
+        """The fields of the batch. One of texts is not stacked: it is a `column`, list or tuple."""
         try:
             columns = [column(getattr(each, name) for each in objects) for name in names]
         except AttributeError as error:

@@ -78,7 +78,7 @@ class Blended:
             self.__getitems__ = self._get_many
         if any(self._collate):
             self.collate_of = self._collate_of
-        parts = (*self._datasets, *self._transforms)
+        parts = (*datasets, *self._transforms)
         self._listeners = [one for part in parts for one in listeners_of(part)]
         if self._listeners:
             self.set_epoch = self._set_epoch

@@ -162,8 +162,10 @@ def main_of_fresh(control_fd: int) -> NoReturn:
 
 
 def _spare_finalizers() -> None:
-    """Torch takes back each of its operators at the end of a process. That copies some 6,000 pages
-    to each worker, and takes it 50 ms.
+    """Have no worker run torch's finalizers at its end.
+
+    They take back each of torch's operators, though the process ends anyway. That takes a worker
+    50 ms, and copies some 6,000 pages that it shared with this process.
     """
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False

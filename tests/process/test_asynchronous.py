@@ -80,6 +80,25 @@ def test_sources_of_a_mixture_may_be_awaited(kind: Any) -> None:
     assert most > 1
 
 
+class Told(Bucket):
+    """A sample says the epoch that the data set was told."""
+
+    epoch = -1
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    async def __getitem__(self, i: int) -> tuple[int, int]:
+        return self.start + i, self.epoch
+
+
+def test_a_wrapped_source_of_a_mixture_is_told_the_epoch() -> None:
+    mixture = Mixture({"far": Subset(Told(4), range(4)), "near": Told(4, 100)})
+    with SwiftLoader(mixture, batch_size=4, worker_per_consumer=0) as loader:
+        for epoch in range(2):
+            assert [batch[1].tolist() for batch in loader] == [[epoch] * 4] * 2
+
+
 def test_what_a_wrapped_sample_raises_is_its_own() -> None:
     with SwiftLoader(
         Subset(Bucket(8, broken=5), range(8)), batch_size=4, worker_per_consumer=0, on_error="skip"

@@ -6,6 +6,7 @@ the name ``swift_loader`` there, the second one ``swift_loader_2``, and so on, e
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Hashable
 
@@ -13,6 +14,7 @@ __all__ = ["Group"]
 
 _lock = threading.Lock()
 _taken: set[tuple[Hashable, int]] = set()
+os.register_at_fork(after_in_child=_taken.clear)  # a fork has none of the threads that write
 
 
 class Group:

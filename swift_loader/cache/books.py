@@ -35,8 +35,10 @@ from swift_loader.cache.files import Index, Record
 from swift_loader.cache.held import Client, Counts, Key, Sample, Waiting, is_busy, is_free
 from swift_loader.cache.messages import (
     BUSY,
+    DAMAGED,
     IN_FILE,
     IN_MEMORY,
+    LOOKING,
     TO_MAKE,
     UNPLANNED,
     Answer,
@@ -45,7 +47,6 @@ from swift_loader.cache.messages import (
     Placed,
     Room,
     Rows,
-    Wait,
 )
 from swift_loader.cache.schedule import NEVER, Schedule
 from swift_loader.plan import Plan
@@ -128,12 +129,11 @@ class Books:
 
     # ---- asking
 
-    def ask(self, client: int, ask: Ask, *, claims: bool = True) -> Answer:
-        """Where the keys are; those that nobody has or makes are the client's to make.
-
-        Not so without `claims`: then these are `BUSY`, too.
+    def ask(self, client: int, ask: Ask) -> Answer:
+        """Where the keys are, now. Those that nobody has or makes are the client's to make, unless
+        it only looks.
         """
-        me = self._clients[client]
+        me, claims = self._clients[client], ask.how != LOOKING
         if ask.done:
             self.done(client, ask.done)
         self._note_epoch(ask)
@@ -177,15 +177,15 @@ class Books:
                     self._order.put(sample.key, time)
         return Answer(ask.serial, np.array(table, np.int64).reshape(-1, 6))
 
-    def wait(self, client: int, wait: Wait) -> list[Reply]:
-        """Answer `wait` now if that can be, else later."""
-        waiting = Waiting(client, wait)
-        found = [self._samples.get((wait.variant, key)) for key in wait.keys.tolist()]
+    def wait(self, client: int, ask: Ask) -> list[Reply]:
+        """Answer `ask` now if that can be, else later."""
+        waiting = Waiting(client, ask)
+        found = [self._samples.get((ask.variant, key)) for key in ask.keys.tolist()]
         if any(sample is None or is_free(sample) for sample in found) or not any(
             sample is not None and is_busy(sample) for sample in found
         ):
             return [self._answered(waiting)]
-        self._clients[client].waiting[wait.serial] = waiting
+        self._clients[client].waiting[ask.serial] = waiting
         for sample in found:
             if sample is not None and is_busy(sample):
                 sample.waits.append(waiting)
@@ -241,7 +241,7 @@ class Books:
             sample = self._samples.get((variant, number))
             if sample is None:
                 continue
-            if check == _DAMAGED:
+            if check == DAMAGED:
                 sample.file = None
                 continue
             if sample.maker != client:
@@ -425,14 +425,14 @@ class Books:
         for waiting in waits:
             if waiting.over:
                 continue
-            keys = waiting.wait.keys.tolist()
-            variant = waiting.wait.variant
+            keys = waiting.ask.keys.tolist()
+            variant = waiting.ask.variant
             found = [self._samples.get((variant, key)) for key in keys]
             free = any(each is None or is_free(each) for each in found)
             busy = any(each is not None and is_busy(each) for each in found)
             if free or not busy:
                 waiting.over = True
-                self._clients[waiting.client].waiting.pop(waiting.wait.serial, None)
+                self._clients[waiting.client].waiting.pop(waiting.ask.serial, None)
                 replies.append(self._answered(waiting))
             else:
                 for each in found:
@@ -442,9 +442,4 @@ class Books:
         return replies
 
     def _answered(self, waiting: Waiting) -> Reply:
-        wait = waiting.wait
-        return Reply(waiting.client, self.ask(waiting.client, Ask(*wait)))
-
-
-_DAMAGED = -2
-"""The checksum in a row of `Keep` that says: what lies in the file is damaged."""
+        return Reply(waiting.client, self.ask(waiting.client, waiting.ask))

@@ -23,8 +23,11 @@ from numpy.typing import NDArray
 
 from swift_loader.cache.files import ForeignFilesError, checksum, data_path, open_private
 from swift_loader.cache.messages import (
+    CLAIMING,
     IN_FILE,
     IN_MEMORY,
+    LOOKING,
+    WAITING,
     Answer,
     Ask,
     Course,
@@ -33,14 +36,12 @@ from swift_loader.cache.messages import (
     Entered,
     Heard,
     Keep,
-    Look,
     Placed,
     Room,
     Rows,
     Tell,
     Told,
     Trouble,
-    Wait,
 )
 from swift_loader.cache.naming import StoreName
 from swift_loader.cache.starting import ForeignStoreError, connect_or_start
@@ -137,33 +138,33 @@ class Client:
 
     def ask(self, keys: Rows, use: Use) -> tuple[int, Rows]:
         """``(serial, rows)``: where `keys` are, see `Answer`; `done` ends the look at them."""
-        return self._ask(Ask, keys, use)
+        return self._ask(CLAIMING, keys, use)
 
     def wait(self, keys: Rows, use: Use, within_s: float) -> tuple[int, Rows] | None:
         """The same, once what others make of them is there; None where that takes too long."""
-        found = self._ask(Wait, keys, use, within_s)
+        found = self._ask(WAITING, keys, use, within_s)
         return None if found[1] is None else found
 
     def look(self, keys: Rows, use: Use) -> int:
         """The serial of a question after `keys`; `looked` takes the answer, before any other."""
-        return self._put(Look, keys, use)
+        return self._put(LOOKING, keys, use)
 
     def looked(self) -> Rows:
         """The rows of the answer to `look`."""
         answer: Answer = self._receive(Answer)
         return answer.rows
 
-    def _put(self, kind: type[Ask | Look | Wait], keys: Rows, use: Use) -> int:
+    def _put(self, how: int, keys: Rows, use: Use) -> int:
         self._serial += 1
         done, self._finished = self._finished, 0
         about = (use.variant, use.epoch, use.k, use.consumer, use.ahead)
-        self._send(kind(self._serial, done, *about, keys))
+        self._send(Ask(self._serial, done, *about, keys, how))
         return self._serial
 
     def _ask(
-        self, kind: type[Ask | Wait], keys: Rows, use: Use, within_s: float | None = None
+        self, how: int, keys: Rows, use: Use, within_s: float | None = None
     ) -> tuple[int, Any]:
-        serial = self._put(kind, keys, use)
+        serial = self._put(how, keys, use)
         answer = self._receive(Answer, within_s)
         if answer is None:
             self._give_up(serial, use, keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from swift_loader.cache.extents import ALIGNMENT_BYTES
-from swift_loader.cache.messages import Wait
+from swift_loader.cache.messages import Ask
 
 __all__ = ["Client", "Counts", "Key", "Sample", "Waiting", "is_busy", "is_free"]
 
@@ -38,7 +38,7 @@ class Waiting:
     """A client that is to be answered once its samples are there, or free."""
 
     client: int
-    wait: Wait
+    ask: Ask
     over: bool = False
 
 

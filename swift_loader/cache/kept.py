@@ -19,7 +19,7 @@ from swift_loader.batch.codec import pattern_of
 from swift_loader.batch.fetch import Raised
 from swift_loader.batch.stacked import stacked
 from swift_loader.cache.client import Client, StoreGoneError, Use
-from swift_loader.cache.messages import BUSY, TO_MAKE, Rows
+from swift_loader.cache.messages import BUSY, DAMAGED, TO_MAKE, Rows
 from swift_loader.cache.naming import StoreName
 from swift_loader.cache.samples import Layer, rebuilt
 from swift_loader.plan import Plan
@@ -29,7 +29,6 @@ __all__ = ["Kept", "Writer"]
 _WAIT_S = 10.0
 """For a sample that another process makes; then it is made here too. Samples may be slow, but a
 process that was stopped makes none."""
-_DAMAGED = -2
 _MOST_ORDERED = 16
 _CHUNK_BYTES = 1 << 24
 
@@ -275,7 +274,7 @@ class Kept:
             elif row[0] != BUSY:
                 data = client.bytes_at(row)
                 if data is None:
-                    client.keep([(self._use.variant, key, 0, 0, _DAMAGED)])
+                    client.keep([(self._use.variant, key, 0, 0, DAMAGED)])
                     to_make.append(key)
                 else:
                     samples[key] = rebuilt(data, row[3], copy=self._copies)

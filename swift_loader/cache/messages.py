@@ -1,8 +1,8 @@
 """What the store of a cache and its clients say to each other.
 
-Client (a worker, or a training process) to store: `Enter`, `Course`, `Look`, `Ask`, `Wait`, `Room`,
-`Keep`, `Done`, `Trouble`, `Tell`. Store to client: `Entered` (with the memory's descriptor),
-`Answer` to `Look`, `Ask` and `Wait`, `Placed` to `Room`, `Heard` to `Trouble`, `Told` to `Tell`.
+Client (a worker, or a training process) to store: `Enter`, `Course`, `Ask`, `Room`, `Keep`, `Done`,
+`Trouble`, `Tell`. Store to client: `Entered` (with the memory's descriptor), `Answer` to `Ask`,
+`Placed` to `Room`, `Heard` to `Trouble`, `Told` to `Tell`.
 
 Rows of numbers travel as int64 arrays; their columns stand at each message. A key is a sample's
 number, or for what a data set keeps by hand a negative number made of its key.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,13 @@ from swift_loader.telemetry.stats import CacheStats
 from swift_loader.transport.table import message
 
 __all__ = [
-    *("BUSY", "IN_FILE", "IN_MEMORY", "TO_MAKE", "UNPLANNED", "Answer", "Ask", "Course", "Done"),
-    *("Enter", "Entered", "Heard", "Keep", "Look", "Placed", "Room", "Rows", "Tell", "Told"),
-    "Trouble",
-    "Wait",
+    *("BUSY", "CLAIMING", "DAMAGED", "IN_FILE", "IN_MEMORY", "LOOKING", "TO_MAKE", "UNPLANNED"),
+    *("WAITING", "Answer", "Ask", "Course", "Done", "Enter", "Entered", "Heard", "Keep", "Placed"),
+    *("Room", "Rows", "Tell", "Told", "Trouble"),
 ]
 
 Rows = NDArray[np.int64]
+T = TypeVar("T", bound="_Table")
 
 TO_MAKE, IN_MEMORY, IN_FILE, BUSY = range(4)
 """What an `Answer` says of a key: the client makes it now, and owes a `Keep`; it lies in memory, or
@@ -37,7 +37,15 @@ in a file; somebody else makes it."""
 UNPLANNED = -1
 """The epoch of what is asked for outside of any batch."""
 
-_HEAD = struct.Struct("<QQqqqqB")
+CLAIMING, LOOKING, WAITING = range(3)
+"""How a client asks. It claims what nobody has or makes, which it owes then. Or it only looks, for
+what is wanted next: what isn't there is `BUSY` in the answer, so that lays nothing on the client.
+Or it claims, and the answer comes once none of the keys is at work elsewhere, or one is to be made.
+"""
+DAMAGED = -2
+"""The checksum in a row of `Keep` that says: what lies in the file is damaged."""
+
+_HEAD = struct.Struct("<QQqqqqBB")
 _SERIAL = struct.Struct("<Q")
 
 
@@ -71,18 +79,6 @@ class Course:
     plan: Plan
 
 
-def _asked(
-    serial: int, done: int, variant: int, epoch: int, k: int, consumer: int, ahead: bool, keys: Rows
-) -> bytes:
-    return _HEAD.pack(serial, done, variant, epoch, k, consumer, ahead) + keys.tobytes()
-
-
-def _as_asked(payload: bytes) -> tuple[int, int, int, int, int, int, bool, Rows]:
-    serial, done, variant, epoch, k, consumer, ahead = _HEAD.unpack_from(payload)
-    keys = np.frombuffer(payload, np.int64, -1, _HEAD.size)
-    return serial, done, variant, epoch, k, consumer, bool(ahead), keys
-
-
 @message
 class Ask(NamedTuple):
     """Where are these keys? They are for batch `k` of `epoch`.
@@ -90,6 +86,7 @@ class Ask(NamedTuple):
     `done`: a serial as in `Done`, or 0.
     `variant`: what the data set was told (`call_dataset`); samples of different ones differ.
     `ahead`: the batch isn't due yet, and nothing is looked at.
+    `how`: `CLAIMING`, `LOOKING` or `WAITING`.
     """
 
     serial: int
@@ -100,145 +97,82 @@ class Ask(NamedTuple):
     consumer: int
     ahead: bool
     keys: Rows
+    how: int = CLAIMING
 
     def packed(self) -> bytes:
         """For `swift_loader.transport.table`."""
-        return _asked(*self)
+        *head, keys, how = self
+        return _HEAD.pack(*head, how) + keys.tobytes()
 
     @classmethod
     def unpacked(cls, payload: bytes) -> Ask:
         """What was packed."""
-        return cls(*_as_asked(payload))
+        serial, done, variant, epoch, k, consumer, ahead, how = _HEAD.unpack_from(payload)
+        keys = np.frombuffer(payload, np.int64, -1, _HEAD.size)
+        return cls(serial, done, variant, epoch, k, consumer, bool(ahead), keys, how)
 
 
-@message
-class Look(NamedTuple):
-    """Where are these keys, which are wanted next? What isn't there is `BUSY` in the answer.
-
-    So it lays nothing on the client, which asks in its turn for what was not there.
-    """
-
+class _Numbered(NamedTuple):
     serial: int
-    done: int
-    variant: int
-    epoch: int
-    k: int
-    consumer: int
-    ahead: bool
-    keys: Rows
+    rows: Rows
+
+
+class _Table(_Numbered):
+    """Rows of so many columns."""
+
+    __slots__ = ()
+    columns: ClassVar[int]
 
     def packed(self) -> bytes:
         """For `swift_loader.transport.table`."""
-        return _asked(*self)
+        return _SERIAL.pack(self.serial) + self.rows.tobytes()
 
     @classmethod
-    def unpacked(cls, payload: bytes) -> Look:
+    def unpacked(cls: type[T], payload: bytes) -> T:
         """What was packed."""
-        return cls(*_as_asked(payload))
+        (serial,) = _SERIAL.unpack_from(payload)
+        rows = np.frombuffer(payload, np.int64, -1, _SERIAL.size)
+        return cls(serial, rows.reshape(-1, cls.columns))
 
 
 @message
-class Wait(NamedTuple):
-    """Answer the same once none of these is at work elsewhere, or one is to be made."""
-
-    serial: int
-    done: int
-    variant: int
-    epoch: int
-    k: int
-    consumer: int
-    ahead: bool
-    keys: Rows
-
-    def packed(self) -> bytes:
-        """For `swift_loader.transport.table`."""
-        return _asked(*self)
-
-    @classmethod
-    def unpacked(cls, payload: bytes) -> Wait:
-        """What was packed."""
-        return cls(*_as_asked(payload))
-
-
-def _unpacked(payload: bytes, columns: int) -> tuple[int, Rows]:
-    (serial,) = _SERIAL.unpack_from(payload)
-    return serial, np.frombuffer(payload, np.int64, -1, _SERIAL.size).reshape(-1, columns)
-
-
-@message
-class Answer(NamedTuple):
+class Answer(_Table):
     """A row a key: what of it (`IN_MEMORY`, …), segment, offset, bytes of numbers and skeleton,
     and the checksum of what must be checked before it is used, else -1.
 
     What lies in memory stays there until `Done` with the same serial.
     """
 
-    serial: int
-    rows: Rows
-
-    def packed(self) -> bytes:
-        """For `swift_loader.transport.table`."""
-        return _SERIAL.pack(self.serial) + self.rows.tobytes()
-
-    @classmethod
-    def unpacked(cls, payload: bytes) -> Answer:
-        """What was packed."""
-        return cls(*_unpacked(payload, 6))
+    __slots__ = ()
+    columns = 6
 
 
 @message
-class Room(NamedTuple):
+class Room(_Table):
     """Where may these lie, samples for one batch? A row each: variant, key, epoch and `k` of that
     (as in `Ask`), `ahead`, bytes of numbers and skeleton, microseconds that making it took.
     """
 
-    serial: int
-    rows: Rows
-
-    def packed(self) -> bytes:
-        """For `swift_loader.transport.table`."""
-        return _SERIAL.pack(self.serial) + self.rows.tobytes()
-
-    @classmethod
-    def unpacked(cls, payload: bytes) -> Room:
-        """What was packed."""
-        return cls(*_unpacked(payload, 8))
+    __slots__ = ()
+    columns = 8
 
 
 @message
-class Placed(NamedTuple):
+class Placed(_Table):
     """A row each: offset in memory, segment, offset in its file; -1 where it is not kept there."""
 
-    serial: int
-    rows: Rows
-
-    def packed(self) -> bytes:
-        """For `swift_loader.transport.table`."""
-        return _SERIAL.pack(self.serial) + self.rows.tobytes()
-
-    @classmethod
-    def unpacked(cls, payload: bytes) -> Placed:
-        """What was packed."""
-        return cls(*_unpacked(payload, 3))
+    __slots__ = ()
+    columns = 3
 
 
 @message
-class Keep(NamedTuple):
+class Keep(_Table):
     """These are written, or will not be: a row each: variant, key, whether it lies in memory,
-    whether it lies in its file, the checksum.
+    whether it lies in its file, the checksum or `DAMAGED`.
     """
 
-    serial: int
-    rows: Rows
-
-    def packed(self) -> bytes:
-        """For `swift_loader.transport.table`."""
-        return _SERIAL.pack(self.serial) + self.rows.tobytes()
-
-    @classmethod
-    def unpacked(cls, payload: bytes) -> Keep:
-        """What was packed."""
-        return cls(*_unpacked(payload, 5))
+    __slots__ = ()
+    columns = 5
 
 
 @message

@@ -23,6 +23,7 @@ from mmap import PAGESIZE
 from swift_loader.cache.books import Books, Reply
 from swift_loader.cache.files import ForeignFilesError, Index, folder_of, write_about
 from swift_loader.cache.messages import (
+    WAITING,
     Ask,
     Course,
     Done,
@@ -30,13 +31,11 @@ from swift_loader.cache.messages import (
     Entered,
     Heard,
     Keep,
-    Look,
     Placed,
     Room,
     Tell,
     Told,
     Trouble,
-    Wait,
 )
 from swift_loader.cache.naming import StoreName
 from swift_loader.transport.channel import Channel, ChannelClosedError
@@ -151,12 +150,10 @@ class Store:
         if client not in self._entered or books is None:
             raise MessageError("a client asks before it has entered")
         match message:
+            case Ask() if message.how == WAITING:
+                self._send(books.wait(client, message))
             case Ask():
                 self._answer(client, books.ask(client, message))
-            case Look():
-                self._answer(client, books.ask(client, Ask(*message), claims=False))
-            case Wait():
-                self._send(books.wait(client, message))
             case Room():
                 placed = self._room(books, client, message)
                 self._give_back()  # before anything is written there

@@ -80,7 +80,6 @@ TABLE = (
     Row(58, "Ended", _PRODUCER, _CONSUMER),
     # the store of a cache
     Row(64, "Ask", _CLIENT, _STORE, "struct"),
-    Row(65, "Wait", _CLIENT, _STORE, "struct"),
     Row(66, "Answer", _STORE, _CLIENT, "struct"),
     Row(67, "Room", _CLIENT, _STORE, "struct"),
     Row(68, "Placed", _STORE, _CLIENT, "struct"),
@@ -93,7 +92,6 @@ TABLE = (
     Row(75, "Heard", _STORE, _CLIENT),
     Row(76, "Tell", _CLIENT, _STORE),
     Row(77, "Told", _STORE, _CLIENT),
-    Row(78, "Look", _CLIENT, _STORE, "struct"),
 )
 
 _ROW_OF = {row.name: row for row in TABLE}

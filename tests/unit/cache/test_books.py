@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from swift_loader.cache.books import Books
-from swift_loader.cache.messages import BUSY, IN_MEMORY, TO_MAKE, Ask, Keep, Room, Wait
+from swift_loader.cache.messages import BUSY, IN_MEMORY, LOOKING, TO_MAKE, Ask, Keep, Room
 
 _PAGE = 256
 _MEMORY = 40 * _PAGE
@@ -36,7 +36,7 @@ def test_a_sample_is_made_once_and_others_get_it() -> None:
         books.enter(client, 0)
     assert books.ask(1, _ask(1, 7)).rows[0, 0] == TO_MAKE
     assert books.ask(2, _ask(1, 7)).rows[0, 0] == BUSY
-    assert books.wait(2, Wait(*_ask(2, 7))) == []
+    assert books.wait(2, _ask(2, 7)) == []
     [reply] = _keep(books, 1, 7)
     assert reply.client == 2
     assert reply.message.rows[0, [0, 3, 4]].tolist() == [IN_MEMORY, 500, 20]
@@ -49,7 +49,7 @@ def test_the_next_that_waits_makes_what_a_dead_one_was_at() -> None:
         books.enter(client, 0)
     books.ask(1, _ask(1, 7, 8))
     for client in (2, 3):
-        books.wait(client, Wait(*_ask(2, 7, 8)))
+        books.wait(client, _ask(2, 7, 8))
     replies = books.leave(1)
     assert [reply.client for reply in replies] == [2]
     assert replies[0].message.rows[:, 0].tolist() == [TO_MAKE, TO_MAKE]
@@ -64,7 +64,7 @@ def test_a_sample_that_could_not_be_kept_is_made_by_whoever_waits() -> None:
     for client in (1, 2):
         books.enter(client, 0)
     books.ask(1, _ask(1, 7))
-    books.wait(2, Wait(*_ask(2, 7)))
+    books.wait(2, _ask(2, 7))
     [reply] = _keep(books, 1, 7)
     assert reply.message.rows[0, 0] == TO_MAKE
 
@@ -112,7 +112,7 @@ class Clients(RuleBasedStateMachine):
             return
         self.serial += 1
         me["waits"][self.serial] = sorted(keys)
-        self._send(self.books.wait(client, Wait(*_ask(self.serial, *sorted(keys)))))
+        self._send(self.books.wait(client, _ask(self.serial, *sorted(keys))))
 
     @rule(pick=st.integers(0, 3))
     def done(self, pick: int) -> None:
@@ -179,7 +179,7 @@ def test_who_looks_for_what_is_wanted_next_has_nothing_to_make() -> None:
         books.enter(client, 0)
     books.ask(1, _ask(1, 7))
     _keep(books, 1, 7)
-    rows = books.ask(2, _ask(1, 7, 8), claims=False).rows
+    rows = books.ask(2, _ask(1, 7, 8)._replace(how=LOOKING)).rows
     assert rows[:, 0].tolist() == [IN_MEMORY, BUSY]
     assert books.figures(0).hits == 1
     assert books.ask(1, _ask(2, 8)).rows[0, 0] == TO_MAKE  # nobody is at it

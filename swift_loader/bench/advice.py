@@ -12,7 +12,6 @@ from swift_loader.report.terminal import ADVICE, STORAGE
 __all__ = ["Advice", "advise", "as_tried", "helps", "is_busy", "waits"]
 
 _AS_GOOD = 0.9  # of the best: not worth more workers
-_THREADS_PAY = 1.3
 _BUSY_SHARE = 0.25
 _WORTH_MORE = 1.15
 _COMPUTES = 0.5  # a data set that computes for less of its time waits for something

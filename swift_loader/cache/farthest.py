@@ -33,10 +33,6 @@ class Farthest(Generic[K]):
     def __contains__(self, key: K) -> bool:
         return key in self._time
 
-    def time(self, key: K) -> int:
-        """When `key` is wanted next."""
-        return self._time[key]
-
     def put(self, key: K, time: int) -> None:
         """`key` is wanted at `time`, and not before."""
         old = self._time.get(key)

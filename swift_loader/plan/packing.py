@@ -80,11 +80,8 @@ class Packing(Protocol):
     def nb_sequences(self) -> int:
         """All that there are, the same in every epoch."""
 
-    def pieces(self, sequence: int, order: int | None = None) -> Pieces:
-        """Those of one sequence. `order`: a 64-bit key of an order of the documents."""
-
     def pieces_of(self, sequences: Sequence[int], order: int | None = None) -> ManyPieces:
-        """Those of several sequences."""
+        """Those of several sequences. `order`: a 64-bit key of an order of the documents."""
 
 
 class Lengths:
@@ -149,9 +146,6 @@ class SplitPacking:
     @property
     def nb_sequences(self) -> int:
         return -(-self._total // self._length)
-
-    def pieces(self, sequence: int, order: int | None = None) -> Pieces:
-        return self.pieces_of([sequence], order).pieces
 
     def pieces_of(self, sequences: Sequence[int], order: int | None = None) -> ManyPieces:
         firsts = np.asarray(sequences, np.int64) * self._length

@@ -89,12 +89,8 @@ class BestFitPacking:
     def nb_sequences(self) -> int:
         return int(self.table.blocks[-1, 0])
 
-    def pieces(self, sequence: int, order: int | None = None) -> Pieces:
-        """Those of one sequence; its documents stay together in every order."""
-        return self.pieces_of([sequence]).pieces
-
     def pieces_of(self, sequences: Sequence[int], order: int | None = None) -> ManyPieces:
-        """Those of several, found together."""
+        """Those of several, found together; the documents of each stay together in every order."""
         wanted = np.asarray(sequences, np.int64)
         before = self.table.blocks
         block = np.searchsorted(before[:, 0], wanted, "right") - 1

@@ -128,16 +128,6 @@ class Plan:
         kind = Partition if self.mixture is None else PartitionBySteps
         return kind(len(self.stream), self.nb_consumer, self.batch_size, self.tail)
 
-    @property
-    def nb_padded(self) -> int:
-        """Samples that come twice in this epoch, over all consumers together."""
-        return self.partition.nb_padded
-
-    @property
-    def nb_dropped(self) -> int:
-        """Samples that nobody gets in this epoch."""
-        return self.partition.nb_dropped
-
     def nb_batches(self, consumer: int) -> int:
         """Batches of a consumer in one epoch; IndexError if there is no such consumer.
 

@@ -275,10 +275,6 @@ _LEGEND = (
 )
 
 
-def _label(run: Run) -> str:
-    return escape(printable(run.label))
-
-
 def _swatch(run: int) -> str:
     return f'<i class="area" style="background:var(--c-run-{run})"></i>'
 

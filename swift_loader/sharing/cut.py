@@ -67,11 +67,6 @@ class Cutter:
                 self._waiting.appendleft((batch, count, end, stop))
         return pieces[0][0] if len(pieces) == 1 else self._layout.join(pieces)
 
-    def clear(self) -> None:
-        """Forget what was not taken."""
-        self._waiting.clear()
-        self._nb_waiting = 0
-
 
 def nb_samples_of(batch: Any) -> int:
     """The number of samples of a batch: the first dimension of its first tensor or array.

@@ -189,11 +189,6 @@ class Channel:
             _close(self._outbox.popleft()[1])
         self._sock.close()
 
-    def detach(self) -> socket.socket:
-        """The socket itself, to be handed to another process; the channel is done."""
-        _open_channels.discard(self)
-        return self._sock
-
 
 def _close(fd: int) -> None:
     if fd >= 0:

@@ -19,6 +19,4 @@ In the worker:
 - `columns` gathers the batches of data sets that are arrays, without samples;
 - `recipe` is what the user gave; `faults` brings an exception to the training loop;
 - `progress` shows where the worker is while it hangs.
-
-`trial` makes one batch before all that, for `validate`.
 """

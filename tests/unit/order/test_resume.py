@@ -119,13 +119,13 @@ def check_rest(state: Any, old: Plan, new: Plan, epoch: int, left: list[int]) ->
     assert len(steps) == 1 or (new.tail == "balanced" and max(steps) - min(steps) == 1)
     if same_deal:
         assert set(counts) <= set(order(old, epoch))
-    elif plan.nb_padded:
+    elif plan.partition.nb_padded:
         assert set(counts) == set(left)
-        assert sum(counts.values()) == len(left) + plan.nb_padded
-    elif plan.nb_dropped:
+        assert sum(counts.values()) == len(left) + plan.partition.nb_padded
+    elif plan.partition.nb_dropped:
         assert set(counts) <= set(left)
         assert set(counts.values()) == {1}
-        assert len(counts) == len(left) - plan.nb_dropped
+        assert len(counts) == len(left) - plan.partition.nb_dropped
     else:
         dealt = list(chain(*(rest(each, c) for c, each in enumerate(resumed))))
         assert dealt == left

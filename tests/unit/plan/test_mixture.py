@@ -226,7 +226,7 @@ def test_steps_are_dealt_as_parts_are(tail: Any) -> None:
                 assert cut[0] == cut[1]
             for start, stop in steps.partition.segments(consumer, 0, count):
                 places += range(start, stop)
-        assert len(places) == nb + parts.nb_padded - parts.nb_dropped
+        assert len(places) == nb + parts.partition.nb_padded - parts.partition.nb_dropped
         assert len(set(places)) == min(nb, len(places))
         dealt = steps.partition.dealt([steps.nb_batches(c) for c in range(consumers)])
         assert sorted(set(np.concatenate([np.arange(a, b) for a, b in dealt] or [[]]))) == sorted(

@@ -21,7 +21,7 @@ def tokens_of(packing: Packing, order: int | None = None) -> list[list[tuple[int
     """``(document, token)`` of each sequence."""
     found = []
     for sequence in range(packing.nb_sequences):
-        pieces = packing.pieces(sequence, order)
+        pieces = packing.pieces_of([sequence], order).pieces
         assert (pieces.stops > pieces.starts).all()
         found.append(
             [
@@ -166,7 +166,7 @@ def test_several_sequences_together_are_those_one_by_one(
             st.lists(st.integers(0, packing.nb_sequences - 1), min_size=1, max_size=9)
         )
         pieces, counts = packing.pieces_of(sequences)
-        alone = [packing.pieces(sequence) for sequence in sequences]
+        alone = [packing.pieces_of([sequence]).pieces for sequence in sequences]
         assert counts.tolist() == [len(each.documents) for each in alone]
         for name in ("documents", "starts", "stops"):
             together = getattr(pieces, name).tolist()

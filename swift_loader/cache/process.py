@@ -11,11 +11,9 @@ with the last client's mapping, and the clients start another one.
 from __future__ import annotations
 
 import ctypes
-import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 from contextlib import suppress
 from mmap import PAGESIZE
@@ -40,9 +38,10 @@ from swift_loader.cache.messages import (
 from swift_loader.cache.naming import StoreName
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.memory import create_region
+from swift_loader.transport.peer import same_user
 from swift_loader.transport.table import MessageError, pack, unpack
 
-__all__ = ["main", "same_user"]
+__all__ = ["main"]
 
 _FIRST_CLIENT_WITHIN_S = 30.0
 _SPAN = 4  # times the bound; see `extents`
@@ -54,20 +53,6 @@ def main(listener_fd: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     Store(socket.socket(fileno=listener_fd)).serve()
-
-
-if sys.platform == "linux":
-
-    def same_user(sock: socket.socket) -> bool:
-        """Whether the process at the other end is of our own user, by the kernel's word."""
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return bool(struct.unpack("3i", raw)[1] == os.geteuid())
-
-else:  # macOS: SOL_LOCAL, LOCAL_PEERCRED; a version, then the user
-
-    def same_user(sock: socket.socket) -> bool:
-        """Whether the process at the other end is of our own user, by the kernel's word."""
-        return bool(struct.unpack_from("2I", sock.getsockopt(0, 1, 76))[1] == os.geteuid())
 
 
 class Store:

@@ -21,8 +21,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from swift_loader.cache.process import same_user
 from swift_loader.transport.channel import Channel
+from swift_loader.transport.peer import same_user
 
 __all__ = ["ForeignStoreError", "connect_or_start"]
 

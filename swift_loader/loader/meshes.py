@@ -15,7 +15,8 @@ from swift_loader.errors import BatchError, PlanMismatchError
 from swift_loader.loader.delivering import Delivering
 from swift_loader.loader.options import Config
 from swift_loader.pipeline.shell import Pipeline
-from swift_loader.ranks.mesh import ContextSlice, group_of, say_to_all
+from swift_loader.ranks.agreement import of_all_ranks
+from swift_loader.ranks.mesh import ContextSlice, group_of
 from swift_loader.transport.slots import OnMap
 
 __all__ = ["HostGroup", "cutter", "join_host_group"]
@@ -64,7 +65,7 @@ def join_host_group(consumer: int, config: Config, nb_samples: int | None) -> Ho
             said = leader.port, ""
         except Exception as error:  # noqa: BLE001 - the others must hear of it
             said = "", f"{type(error).__name__}: {error}"
-    port, problem = say_to_all(said)[group.leader]
+    port, problem = of_all_ranks(said)[group.leader]
     if problem:
         raise PlanMismatchError(f"rank {group.leader} can't share its batches: {problem}")
     if leader is not None:

@@ -15,8 +15,9 @@ from typing import Any
 import torch.distributed as dist
 
 from swift_loader.errors import ConfigError, PlanMismatchError, refuse
+from swift_loader.ranks.agreement import of_all_ranks
 
-__all__ = ["ContextSlice", "RankGroup", "check_slice", "consumer_of", "group_of", "say_to_all"]
+__all__ = ["ContextSlice", "RankGroup", "check_slice", "consumer_of", "group_of"]
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -65,7 +66,7 @@ def group_of(consumer: int, nb_consumer: int) -> RankGroup:
 
     Raises `PlanMismatchError` where a consumer has no rank.
     """
-    places: list[tuple[int, str]] = say_to_all((consumer, _host()))
+    places = of_all_ranks((consumer, _host()))
     missing = sorted(set(range(nb_consumer)) - {number for number, _ in places})
     if missing:
         raise PlanMismatchError(
@@ -75,13 +76,6 @@ def group_of(consumer: int, nb_consumer: int) -> RankGroup:
     mine = consumer, _host()
     ranks = tuple(rank for rank, place in enumerate(places) if place == mine)
     return RankGroup(dist.get_rank(), ranks)
-
-
-def say_to_all(mine: Any) -> list[Any]:
-    """What every rank says, by rank. Collective."""
-    said: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(said, mine)
-    return said
 
 
 def check_slice(value: Any) -> ContextSlice | None:

@@ -14,20 +14,18 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import struct
 from typing import Any, NamedTuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
+
+from swift_loader.transport.peer import peer_of
 
 __all__ = ["Strangers"]
 
 _MOST = 64
 _SHARE = 8  # of the descriptors that there are, one in so many
 _UNSEEN = 16  # and a thousand of ZeroMQ's: then it waits until `look` has been called
-
-
-_CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
 class _Stranger(NamedTuple):
@@ -93,20 +91,13 @@ def _who(fd: int) -> _Stranger | None:
         elif not end.getsockname():  # of a pair: it leads to a worker
             return None
         else:
-            whence = _of_this_machine(end)
+            process, user = peer_of(end)
+            whence = f"process {process} of user {user}"
         return _Stranger(os.fstat(fd).st_ino, whence)
     except OSError:
         return None
     finally:
         end.detach()
-
-
-def _of_this_machine(end: socket.socket) -> str:
-    if not hasattr(socket, "SO_PEERCRED"):
-        return "this machine"
-    data = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    process, user, _ = _CREDENTIALS.unpack(data)
-    return f"process {process} of user {user}"
 
 
 def _cut(fd: int, stranger: _Stranger) -> None:

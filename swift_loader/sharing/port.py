@@ -21,8 +21,6 @@ import secrets
 import select
 import socket
 import stat
-import struct
-import sys
 import tempfile
 import time
 import warnings
@@ -31,6 +29,7 @@ from pathlib import Path
 
 from swift_loader.errors import ConfigError, ProducerGoneError, SharingError
 from swift_loader.transport.channel import Channel
+from swift_loader.transport.peer import peer_of, same_user
 
 __all__ = ["Port", "PortOwner"]
 
@@ -164,7 +163,7 @@ class PortOwner:
             return None
         sock.setblocking(True)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
-        return Channel(sock, _LONGEST_BYTES), _peer(sock)[0]
+        return Channel(sock, _LONGEST_BYTES), peer_of(sock)[0]
 
     def _refuse_one(self) -> None:
         """No descriptor is left: hang up on whoever knocks, or `poll` would tell of it for ever."""
@@ -284,27 +283,6 @@ def _lives(owner: str) -> bool:
     except PermissionError:
         return True
     return True
-
-
-if sys.platform == "linux":
-
-    def _peer(sock: socket.socket) -> tuple[int, int]:
-        """``(process id, user id)`` of the other end."""
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, uid, _ = struct.unpack("3i", raw)
-        return pid, uid
-
-else:  # macOS: LOCAL_PEERPID and LOCAL_PEERCRED of SOL_LOCAL
-
-    def _peer(sock: socket.socket) -> tuple[int, int]:
-        (pid,) = struct.unpack("i", sock.getsockopt(0, 2, 4))
-        _, uid = struct.unpack_from("II", sock.getsockopt(0, 1, 76))
-        return pid, uid
-
-
-def same_user(sock: socket.socket) -> bool:
-    """Whether the process at the other end is of our own user, by the kernel's word."""
-    return _peer(sock)[1] == os.geteuid()
 
 
 _listeners: weakref.WeakSet[PortOwner] = weakref.WeakSet()

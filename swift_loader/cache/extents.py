@@ -10,9 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-__all__ = ["ALIGNMENT_BYTES", "Extents"]
+__all__ = ["Extents", "extent_of"]
 
-ALIGNMENT_BYTES = 64
+_ALIGNMENT_BYTES = 64
+
+
+def extent_of(nbytes: int) -> int:
+    """What `nbytes` take, in memory and in files."""
+    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
 class Extents:
@@ -40,7 +45,7 @@ class Extents:
         return pages * self._page
 
     def take(self, start: int, nbytes: int) -> None:
-        """An extent at the start of a hole, of `nbytes`: a multiple of `ALIGNMENT_BYTES`."""
+        """An extent at the start of a hole, of `nbytes`, which are some `extent_of`."""
         self.resident += self.cost(start, nbytes)
         for page in self._edges(start, nbytes):
             self._shared[page] = self._shared.get(page, 0) + 1

@@ -33,12 +33,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from swift_loader.cache.extents import extent_of
+
 __all__ = [
-    *("ALIGNMENT_BYTES", "ForeignFilesError", "Index", "Record", "boot_number", "checksum"),
+    *("ForeignFilesError", "Index", "Record", "boot_number", "checksum"),
     *("data_path", "folder_of", "open_private", "private_folder", "read_index", "write_about"),
 ]
 
-ALIGNMENT_BYTES = 64
 SEGMENT_BYTES = 1 << 28
 _MAGIC = 0x534C4331  # "SLC1"
 _SYNCED = -(2**63)  # the key of a record that says: everything before it is on the medium
@@ -218,7 +219,7 @@ class Index:
         self._left = 0  # of this segment; what a run before left of its last one is not used
         self._end = 0
         self.size = size
-        self.used = sum(_extent(each.numbers + each.skeleton) for each in self.records)
+        self.used = sum(extent_of(each.numbers + each.skeleton) for each in self.records)
         self._dirty: set[int] = set()
 
     def place(self, nbytes: int) -> tuple[int, int] | None:
@@ -226,7 +227,7 @@ class Index:
 
         Raises `OSError` where no segment can be made.
         """
-        nbytes = _extent(nbytes)
+        nbytes = extent_of(nbytes)
         if not self.may_write or (self.size is not None and self.used + nbytes > self.size):
             return None
         if nbytes > self._left:
@@ -318,7 +319,3 @@ def _give_up(number: int, frame: object) -> None:
 
 
 _LOCK_WAIT_S = 1.0
-
-
-def _extent(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from swift_loader.cache.extents import ALIGNMENT_BYTES
+from swift_loader.cache.extents import extent_of
 from swift_loader.cache.messages import Ask
 
 __all__ = ["Client", "Counts", "Key", "Sample", "Waiting", "is_busy", "is_free"]
@@ -30,7 +30,7 @@ class Sample:
 
     @property
     def extent(self) -> int:
-        return -(-(self.numbers + self.skeleton) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return extent_of(self.numbers + self.skeleton)
 
 
 @dataclass(slots=True, eq=False)

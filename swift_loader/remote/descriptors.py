@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import resource
-from types import TracebackType
 
 from swift_loader.errors import ConfigError
 
@@ -52,12 +51,7 @@ class Descriptors:
     def __enter__(self) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (self.limit, self._hard))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._for_strangers, self._hard))
 
     def restore(self) -> None:

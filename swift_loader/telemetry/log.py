@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from os import PathLike, fspath
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import loguru
@@ -78,17 +77,6 @@ class LogHandle:
         sink_ids, self._sink_ids = self._sink_ids, ()
         for sink_id in sink_ids:
             self.logger.remove(sink_id)
-
-    def __enter__(self) -> LogHandle:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def consumer_role(consumer: int) -> str:

@@ -60,7 +60,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import psutil
@@ -196,18 +195,8 @@ class BenchmarkWriter:
         at_s = time.perf_counter()
         self.interval(at_s)
         self._line("summary", at_s, stats=self._stats().as_dict())
-        self._stop()
-
-    def __enter__(self) -> BenchmarkWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._open = False
+        self._done()
 
     def _interval_line(
         self, to_s: float, delta: Totals, cpu: float, rows: list[dict[str, object]]
@@ -255,11 +244,6 @@ class BenchmarkWriter:
         text = json.dumps(line, default=_as_text, separators=(",", ":"))
         self._nbytes += len(text)
         self._write(text)
-
-    def _stop(self) -> None:
-        if self._open:
-            self._open = False
-            self._done()
 
 
 def _rss_bytes(process: psutil.Process) -> int:

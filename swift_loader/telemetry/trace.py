@@ -18,7 +18,6 @@ import os
 import threading
 import time
 from os import PathLike, fspath
-from types import TracebackType
 
 from swift_loader.telemetry.metrics import BatchTimes
 from swift_loader.telemetry.output import Output
@@ -152,17 +151,6 @@ class TraceWriter:
             end = self._meta("process_sort_index", 0, sort_index=self._consumer)
             self._write(_lines(events) + json.dumps(end).encode() + b"\n]\n")
             self._file.close()
-
-    def __enter__(self) -> TraceWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _add(self, event: dict[str, object]) -> None:
         full: list[dict[str, object]] = []

@@ -73,7 +73,7 @@ def _write_run(
             meter.event("warning", text="the queue is short")
     if killed:
         meter.listen(None)  # as if the process were gone: nothing more is written
-        writer._stop()
+        writer._done()
     else:
         writer.close()
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -105,9 +106,11 @@ def test_several_consumers_in_one_file_are_several_runs(tmp_path, write_run):
 
 
 def test_a_log_with_benchmark_lines_is_read_too(tmp_path):
-    with open_log(LogConfig(path=f"{tmp_path}/"), "consumer-0") as log:
+    with closing(open_log(LogConfig(path=f"{tmp_path}/"), "consumer-0")) as log:
         log.logger.info("something else")
-        with open_benchmark(Meter(0), path=None, logger=log.logger, plan={"n": 1}, options={}):
+        with closing(
+            open_benchmark(Meter(0), path=None, logger=log.logger, plan={"n": 1}, options={})
+        ):
             pass
     (run,), passed_over = read_runs([tmp_path / "consumer-0.log"])
     assert passed_over == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+from contextlib import closing
 from pathlib import Path
 from types import CodeType
 
@@ -38,7 +39,7 @@ def log_from_inside(handle: LogHandle, text: str) -> None:
 
 
 def test_prints_nothing_unless_asked_for(users_sink, capfd):
-    with open_log(log_config(None), consumer_role(0)) as handle:
+    with closing(open_log(log_config(None), consumer_role(0))) as handle:
         log_from_inside(handle, "quiet")
     assert capfd.readouterr() == ("", "")
     assert users_sink == []
@@ -47,7 +48,7 @@ def test_prints_nothing_unless_asked_for(users_sink, capfd):
 def test_a_user_can_enable_the_library_in_his_own_sinks(users_sink):
     loguru.logger.enable("swift_loader")
     try:
-        with open_log(None, consumer_role(0)) as handle:
+        with closing(open_log(None, consumer_role(0))) as handle:
             log_from_inside(handle, "wanted")
     finally:
         loguru.logger.disable("swift_loader")
@@ -57,8 +58,8 @@ def test_a_user_can_enable_the_library_in_his_own_sinks(users_sink):
 def test_one_file_a_role_and_only_our_messages_in_it(tmp_path, users_sink, capfd):
     config = log_config(str(tmp_path / "logs" / "run-"))
     with (
-        open_log(config, consumer_role(1)) as consumer,
-        open_log(config, worker_role(1, 3)) as worker,
+        closing(open_log(config, consumer_role(1))) as consumer,
+        closing(open_log(config, worker_role(1, 3))) as worker,
     ):
         log_from_inside(consumer, "seed 5")
         log_from_inside(worker, "dataset built")
@@ -73,7 +74,7 @@ def test_one_file_a_role_and_only_our_messages_in_it(tmp_path, users_sink, capfd
 
 
 def test_an_error_is_logged_with_its_traceback_once(tmp_path):
-    with open_log(LogConfig(path=f"{tmp_path}/"), "consumer-0") as handle:
+    with closing(open_log(LogConfig(path=f"{tmp_path}/"), "consumer-0")) as handle:
         try:
             raise KeyError("lost")
         except KeyError:
@@ -84,7 +85,9 @@ def test_an_error_is_logged_with_its_traceback_once(tmp_path):
 
 
 def test_stdout_is_written_to_when_asked_for(capfd):
-    with open_log(log_config({"stdout": True, "level": "warning"}), "consumer-0") as handle:
+    with closing(
+        open_log(log_config({"stdout": True, "level": "warning"}), "consumer-0")
+    ) as handle:
         handle.logger.info("too low")
         handle.logger.warning("shown")
     out, err = capfd.readouterr()
@@ -108,14 +111,14 @@ def test_closing_leaves_no_sink_and_no_descriptor(tmp_path):
 
 
 def _worker(config: LogConfig) -> None:
-    with open_log(config, worker_role(0, 2)) as handle:
+    with closing(open_log(config, worker_role(0, 2))) as handle:
         handle.logger.info("from pid {}", os.getpid())
 
 
 @pytest.mark.timeout(30)
 def test_a_forked_worker_opens_its_own(tmp_path):
     config = LogConfig(path=f"{tmp_path}/")
-    with open_log(config, consumer_role(0)) as handle:
+    with closing(open_log(config, consumer_role(0))) as handle:
         handle.logger.info("before")
         process = multiprocessing.get_context("fork").Process(target=_worker, args=(config,))
         process.start()

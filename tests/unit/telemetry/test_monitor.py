@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import warnings
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
@@ -68,7 +69,7 @@ def test_a_file_has_header_intervals_events_and_summary(tmp_path, write_run):
 
 
 def test_without_a_file_the_log_gets_the_lines(tmp_path):
-    with open_log(LogConfig(path=f"{tmp_path}/"), consumer_role(0)) as log:
+    with closing(open_log(LogConfig(path=f"{tmp_path}/"), consumer_role(0))) as log:
         opened(Meter(0), None, logger=log.logger).close()
     lines = (tmp_path / "consumer-0.log").read_text().splitlines()
     kinds = [json.loads(line.partition("| benchmark ")[2])["kind"] for line in lines]
@@ -81,7 +82,7 @@ def test_consumers_and_later_runs_share_a_file(tmp_path):
 
     def consumer(number):
         meter = Meter(number)
-        with opened(meter, path, options={"note": "x" * 20_000}, interval_s=0.0):
+        with closing(opened(meter, path, options={"note": "x" * 20_000}, interval_s=0.0)):
             begin.wait()
             meter.epoch_begins(0, time.perf_counter())
             for _ in range(100):
@@ -101,7 +102,7 @@ def test_consumers_and_later_runs_share_a_file(tmp_path):
 def test_a_pause_between_epochs_gets_a_line_of_its_own(tmp_path):
     meter = Meter(0)
     path = tmp_path / "run.jsonl"
-    with opened(meter, path, interval_s=1.0) as writer:
+    with closing(opened(meter, path, interval_s=1.0)) as writer:
         start_s = writer._start_s
         for begin in (0.0, 60.0):
             meter.epoch_begins(0, start_s + begin)
@@ -119,7 +120,7 @@ def test_a_pause_between_epochs_gets_a_line_of_its_own(tmp_path):
 def test_events_of_a_kind_are_limited_but_counted(tmp_path):
     meter = Meter(0)
     path = tmp_path / "run.jsonl"
-    with opened(meter, path):
+    with closing(opened(meter, path)):
         for index in range(500):
             meter.skipped(index)
     lines = lines_of(path)
@@ -134,7 +135,7 @@ def test_what_is_no_json_is_written_as_text(tmp_path):
         def __repr__(self):
             return "odd" * 1000
 
-    with opened(Meter(0), tmp_path / "run.jsonl", options={"f": len, "odd": Odd()}):
+    with closing(opened(Meter(0), tmp_path / "run.jsonl", options={"f": len, "odd": Odd()})):
         pass
     options = lines_of(tmp_path / "run.jsonl")[0]["options"]
     assert "built-in function len" in options["f"]
@@ -176,7 +177,7 @@ def test_a_run_of_three_days_stays_readable_and_its_file_bounded(tmp_path):
     path = tmp_path / "long.jsonl"
     meter = Meter(0)
     begin_s = time.perf_counter()
-    with open_benchmark(meter, path=path, logger=None, plan={}, options={}):
+    with closing(open_benchmark(meter, path=path, logger=None, plan={}, options={})):
         for worker in range(8):
             meter.worker_started(worker, None)
         meter.epoch_begins(0, begin_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's /dev/full")
 def test_log_on_a_full_disk_warns_once_and_closes_cleanly(tmp_path: Path) -> None:
     os.symlink("/dev/full", tmp_path / "consumer-0.log")
-    with open_log(LogConfig(path=f"{tmp_path}/"), "consumer-0") as log:
+    with closing(open_log(LogConfig(path=f"{tmp_path}/"), "consumer-0")) as log:
         with pytest.warns(RuntimeWarning, match="logger: nothing more is written"):
             log.logger.info("lost")
         with warnings.catch_warnings():

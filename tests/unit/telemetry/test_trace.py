@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import warnings
+from contextlib import closing
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_a_batch_is_laid_on_its_tracks(tmp_path):
     path = tmp_path / "trace.json"
     writer = open_trace(path, 0)
     at_s = time.perf_counter() + 10
-    with writer:
+    with closing(writer):
         writer.batch(
             a_batch(at_s),
             made_at_s=at_s - 0.5,
@@ -62,7 +63,7 @@ def test_a_batch_is_laid_on_its_tracks(tmp_path):
 
 
 def test_a_worker_with_another_clock_is_laid_before_decoding(tmp_path):
-    with open_trace(tmp_path / "t.json", 0) as writer:
+    with closing(open_trace(tmp_path / "t.json", 0)) as writer:
         writer.batch(a_batch(100.0), made_at_s=None, decoded_at_s=99.0)
     events = json.loads((tmp_path / "t.json").read_text())
     spans = {event["name"]: event for event in events if event["ph"] == "X"}
@@ -83,7 +84,7 @@ def test_what_a_killed_process_leaves_is_an_array_without_its_end(tmp_path):
 
 def test_several_threads_write_whole_events(tmp_path):
     path = tmp_path / "t.json"
-    with open_trace(path, 0) as writer:
+    with closing(open_trace(path, 0)) as writer:
 
         def work(worker: int) -> None:
             for i in range(1000):
@@ -100,7 +101,7 @@ def test_several_threads_write_whole_events(tmp_path):
 
 def test_the_file_is_bounded(tmp_path):
     path = tmp_path / "t.json"
-    with TraceWriter(str(path), 0, max_events=100) as writer:
+    with closing(TraceWriter(str(path), 0, max_events=100)) as writer:
         for i in range(1000):
             writer.span(TRAINING, "wait", float(i), 0.5, {})
     events = json.loads(path.read_text())

@@ -14,7 +14,8 @@ An exception of any kind is one of the sample's, a library's cancellation or pan
 `KeyboardInterrupt` and `SystemExit` go to the training loop whatever the policy.
 
 A batch never vanishes, since all consumers must make the same number of steps: where every sample
-of a batch is bad, the next good sample of the dataset stands in, whatever the policy.
+of a batch is bad, the next good sample of the dataset (of a mixture: of its source) stands in,
+whatever the policy.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class Fetcher:
         self._on_error = on_error
         self._cells = self._progress = progress
         self._many = getattr(dataset, "__getitems__", None)
+        self._source_of = getattr(dataset, "samples_of_same_source", None)
         self._loop = Loop() if is_asynchronous(dataset) else None
         self._pool = (
             ThreadPoolExecutor(threads, thread_name_prefix="swift_loader-fetch")
@@ -337,8 +339,10 @@ class Fetcher:
         """The next good sample after `index`, which raised `error`: a batch must hold something."""
         if self._progress is not self._cells:  # nobody knows what follows a key that is no number
             raise BadSampleError([index]) from error
-        for step in range(1, min(_STAND_IN_TRIES, self._nb_samples) + 1):
-            candidate = (index + step) % self._nb_samples
+        # A batch of one source of a mixture is collated as that source's.
+        others = range(self._nb_samples) if self._source_of is None else self._source_of(index)
+        for step in range(1, min(_STAND_IN_TRIES, len(others)) + 1):
+            candidate = others[(index - others.start + step) % len(others)]
             result = self._try_whole(candidate)
             if type(result) is not Raised:
                 return result

@@ -94,6 +94,11 @@ class Blended:
         for one in self._listeners:
             one.set_epoch(epoch)
 
+    def samples_of_same_source(self, index: int) -> range:
+        """The indices of the samples of the source that this one is of."""
+        source, place = self._find(index)
+        return range(index - place, self._ends[source])
+
     def _collate_of(self, indices: Sequence[int]) -> Callable[[list[Any]], Any] | None:
         """The `collate_fn` of the source that a batch is of; None: the loader's."""
         return self._collate[self._find(indices[0])[0]]

@@ -168,6 +168,24 @@ def test_a_bad_sample_names_its_place_and_may_be_skipped() -> None:
         assert loader.stats().skipped == (13,)
 
 
+def names_in(samples: list[Any]) -> set[str]:
+    return {name for _, name in samples}
+
+
+def test_a_stand_in_is_of_the_same_source() -> None:
+    mix = Mixture(
+        {
+            "bad": Source(datasets.Raises, {"n": 6, "bad": (4, 5)}, 1, collate_fn=names_in),
+            "good": Source(datasets.Numbers, {"n": 6}, 1, collate_fn=names_in),
+        },
+        mix="batch",
+        with_source=True,
+    )
+    options: dict[str, Any] = {"on_error": "skip", "num_workers": 0, "validate": False}
+    with SwiftLoader(mix, batch_size=2, **options) as loader:
+        assert list(loader) == [{"good"}, {"bad"}] * 3
+
+
 def test_what_differs_from_the_state_is_in_the_log(tmp_path: Path) -> None:
     with SwiftLoader(mixture_of(WEIGHTS), batch_size=4) as loader:
         next(iter(loader))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,9 @@ def lengths_of(
             refuse("lengths", os.fspath(given), "give the path of a .npy file, to be read, or "
                    "written if it is not there")  # fmt: skip
         if not path.exists():
+            if not os.access(path.parent, os.W_OK | os.X_OK):  # known before the long counting
+                refuse("lengths", os.fspath(given), "there is no such folder, or it can't be "
+                       "written: give a path where the counted lengths can be kept")  # fmt: skip
             _write(path, _counted(count, count_one))
         given = np.load(path, mmap_mode="r", allow_pickle=False)
         where = f" in {path}"
@@ -69,10 +72,11 @@ def _counted(count: int, count_one: Callable[[int], int]) -> NDArray[np.int64]:
 
 def _write(path: Path, lengths: NDArray[Any]) -> None:
     """All or nothing: several processes may count at the same time."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npy", delete=False) as file:
-        try:
+    part = path.with_name(f"{path.stem}-{secrets.token_hex(8)}.npy")
+    try:
+        with part.open("xb") as file:  # by the umask, as numpy.save: others may share the folder
             np.save(file, lengths)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-    os.replace(file.name, path)
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

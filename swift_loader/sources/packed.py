@@ -18,6 +18,7 @@ from swift_loader.plan.keys import key64
 from swift_loader.plan.packing import Lengths, Packing, Pieces, SplitPacking
 from swift_loader.plan.packing_fit import BestFitPacking
 from swift_loader.sources.counting import lengths_of
+from swift_loader.sources.mixture import Mixture
 
 __all__ = ["FIELDS", "Packed"]
 
@@ -116,7 +117,11 @@ class Packed:
         unknown = [name for name in fields if name not in FIELDS]
         if isinstance(fields, str) or unknown or not fields:
             refuse("fields", fields, f"give some of {FIELDS}")
-        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        if isinstance(dataset, Mixture):
+            refuse("dataset", dataset, "a Mixture can't be packed, but its sources can: "
+                   "Mixture({'web': (Packed(web, 4096), 0.7), ...})")  # fmt: skip
+        by_index = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        if not by_index or isinstance(dataset, type):
             refuse(
                 "dataset", dataset, "give a data set with __getitem__ and __len__, built already"
             )
@@ -251,19 +256,18 @@ class Packed:
                     f"document {document} has {count} tokens, and `lengths` says {length}: give "
                     "Packed the lengths of this data set"
                 )
-            if start == 0 and stop == count:
-                parts.append(read)
-                continue
             if start < count:
-                parts.append(read[start:stop])
+                parts.append(np.asarray(read if start == 0 and stop >= count else read[start:stop]))
             if stop > count:
                 parts.append(separator[max(start - count, 0) : stop - count])
         try:
             np.concatenate(parts, out=out, casting="safe")
         except TypeError:  # of a type that holds more than `dtype`: look whether these tokens do
             tokens = np.concatenate(parts)
+            if tokens.dtype.kind == "f":  # int64 and uint64 join to a float, which rounds
+                tokens = np.concatenate(parts, dtype=object)
             with np.errstate(invalid="ignore"):
-                out[:] = tokens
+                np.concatenate(parts, out=out, casting="unsafe")
             if not np.array_equal(out, tokens):
                 place = int((out != tokens).argmax())
                 document = int(np.repeat(rows.documents, rows.sizes)[place])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from swift_loader import ConfigError, Packed
+from swift_loader import ConfigError, Mixture, Packed
 from swift_loader.batch.arena import Arena
 from swift_loader.batch.collate import collate
 from swift_loader.sources.packed import FIELDS
@@ -131,7 +131,9 @@ def test_lengths_are_counted_once_and_kept(tmp_path: Path) -> None:
     assert [second[i]["tokens"].tolist() for i in range(len(second))] == [
         first[i]["tokens"].tolist() for i in range(len(first))
     ]
-    assert [one.name for one in tmp_path.iterdir()] == ["lengths.npy"]
+    np.save(tmp_path / "plain.npy", LENGTHS)
+    assert path.stat().st_mode == (tmp_path / "plain.npy").stat().st_mode
+    assert {one.name for one in tmp_path.iterdir()} == {"lengths.npy", "plain.npy"}
 
 
 def test_documents_are_laid_in_another_order_in_each_epoch() -> None:
@@ -185,6 +187,9 @@ def test_a_document_of_another_length_is_named() -> None:
         ({"fields": ["labels"]}, "give some of"),
         ({"how": "best-fit", "shuffle_documents": True}, "stay together"),
         ({"dataset": iter([])}, "__getitem__ and __len__"),
+        ({"dataset": Documents}, "built already"),
+        ({"dataset": Mixture({"a": [[1, 2]]})}, "its sources can"),
+        ({"lengths": "/no/folder/lengths.npy"}, "no such folder"),
     ],
 )
 def test_what_can_not_work_is_refused(arguments: dict[str, Any], words: str) -> None:
@@ -210,6 +215,11 @@ def test_tokens_come_in_a_narrower_type_where_they_fit(make: Any) -> None:
     for index in range(len(packed)):
         assert packed[index]["tokens"].dtype == np.uint16
         assert packed[index]["tokens"].tolist() == whole[index]["tokens"].tolist()
+
+
+def test_large_tokens_without_a_sign_come_exactly_beside_signed_ones() -> None:
+    token = 2**53 + 1  # numpy joins uint64 and int64 to float64, which has no such number
+    assert Packed([np.array([token], np.uint64)], 2, separator=0)[0]["tokens"][0] == token
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ _NB = _PER_OCTAVE * 34
 
 
 class Distribution:
-    """Counts of durations, in seconds. `add` by one thread at a time."""
+    """Counts of durations, in seconds. `add_rows` counts more, in one thread at a time."""
 
     __slots__ = ("counts", "longest_s")
 
@@ -28,12 +28,8 @@ class Distribution:
         self.counts: NDArray[np.int64] = np.zeros(_NB, np.int64)
         self.longest_s = 0.0
 
-    def add(self, seconds: Sequence[float]) -> None:
-        """Count these."""
-        add_rows([self], np.array([seconds], np.float64))
-
     def copy(self) -> Distribution:
-        """One that the next `add` does not change."""
+        """One that the next `add_rows` does not change."""
         other = Distribution()
         other.counts = self.counts.copy()
         other.longest_s = self.longest_s

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from swift_loader.telemetry.printable import printable
 
-__all__ = ["FIGURES", "PREFIX", "Figure", "Reading", "flat", "known"]
+__all__ = ["FIGURES", "PREFIX", "Figure", "Reading", "flat"]
 
 PREFIX = "swift_loader_"
 
@@ -129,13 +129,8 @@ _TABLE = (
            "consumer"),
 )  # fmt: skip
 
-#: By name, in the order in which the documentation has them.
+#: By name, in the order in which the documentation has them. A name that is missing is a mistake.
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in _TABLE}
-
-
-def known(name: str) -> Figure:
-    """The figure of this name; a part that forgot to put it into the table gets a `KeyError`."""
-    return FIGURES[name]
 
 
 def flat(readings: Iterable[Reading]) -> dict[str, float]:
@@ -147,5 +142,5 @@ def flat(readings: Iterable[Reading]) -> dict[str, float]:
     return {
         f"{name}/{printable(of)}" if of else name: float(value)
         for name, value, of in readings
-        if not known(name).detail
+        if not FIGURES[name].detail
     }

@@ -326,12 +326,8 @@ class Meter:
 
     def rare_shares(self) -> tuple[float, float]:
         """How much of all waiting, and of all fetching, came in the longest 2% of each."""
-        with self._lock:
-            waits, fetches = self._spread["wait"].copy(), self._spread["fetch"].copy()
-            new = list(self._recent)[-self._nb_new :] if self._nb_new else []
-        waits.add([times.wait_s for times in new])
-        fetches.add([times.fetch_s for times in new])
-        return waits.share_of_longest(RARE), fetches.share_of_longest(RARE)
+        _, spread = self._distributions()
+        return spread["wait"].share_of_longest(RARE), spread["fetch"].share_of_longest(RARE)
 
     def _fold(self) -> None:
         with self._lock:

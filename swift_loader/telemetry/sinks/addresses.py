@@ -20,12 +20,15 @@ import importlib
 import ipaddress
 import os
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from swift_loader.errors import ConfigError, refuse
+from swift_loader.telemetry.sinks.otlp import OpenTelemetry, exporting_provider
+from swift_loader.telemetry.sinks.prometheus import Page
 from swift_loader.telemetry.sinks.sink import Sink, SinkSpec, Source
+from swift_loader.telemetry.sinks.writers import Call, MLflow, TensorBoard, WandB
 
 __all__ = ["sinks_of"]
 
@@ -56,14 +59,14 @@ def _sink_of(option: str, value: Any) -> SinkSpec:
             refuse(option, value, _FORMS)
         return _SCHEMES[scheme](option, value)
     if callable(getattr(value, "add_scalar", None)):
-        return SinkSpec("the SummaryWriter", lambda _: _tensorboard(value, id(value), own=False))
+        return SinkSpec("the SummaryWriter", lambda _: TensorBoard(value, id(value), own=False))
     if callable(getattr(value, "get_meter", None)):
-        return SinkSpec("the MeterProvider", lambda source: _otel(value, source, own=False))
+        return SinkSpec("the MeterProvider", lambda source: OpenTelemetry(value, source, own=False))
     if callable(getattr(value, "log", None)) and callable(getattr(value, "define_metric", None)):
-        return SinkSpec("the W&B run", lambda _: _wandb(value))
+        return SinkSpec("the W&B run", lambda _: WandB(value))
     if not callable(value) or isinstance(value, type):
         refuse(option, value, _FORMS)
-    return SinkSpec(getattr(value, "__qualname__", "the callable"), lambda _: _call(value))
+    return SinkSpec(getattr(value, "__qualname__", "the callable"), lambda _: Call(value))
 
 
 def _prometheus(option: str, address: str) -> SinkSpec:
@@ -75,12 +78,7 @@ def _prometheus(option: str, address: str) -> SinkSpec:
     _needs(option, address, "prometheus_client", "prometheus")
     _check_host(option, address, host)
 
-    def open_page(source: Source) -> Sink:
-        from swift_loader.telemetry.sinks.prometheus import Page
-
-        return Page(host, port, source)
-
-    return SinkSpec(address, open_page, pulls=True)
+    return SinkSpec(address, lambda source: Page(host, port, source), pulls=True)
 
 
 def _otlp(option: str, address: str) -> SinkSpec:
@@ -93,12 +91,9 @@ def _otlp(option: str, address: str) -> SinkSpec:
     scheme = "https" if parts.scheme == "otlps" else "http"
     endpoint = f"{scheme}://{parts.netloc}{parts.path.rstrip('/') or '/v1/metrics'}"
 
-    def open_exporter(source: Source) -> Sink:
-        from swift_loader.telemetry.sinks.otlp import exporting_provider
-
-        return _otel(exporting_provider(endpoint), source, own=True)
-
-    return SinkSpec(address, open_exporter)
+    return SinkSpec(
+        address, lambda source: OpenTelemetry(exporting_provider(endpoint), source, own=True)
+    )
 
 
 def _tensorboard_folder(option: str, address: str) -> SinkSpec:
@@ -112,7 +107,7 @@ def _tensorboard_folder(option: str, address: str) -> SinkSpec:
 
         writer: Callable[..., Any] = SummaryWriter
         place = os.path.realpath(f"{folder}/consumer-{source.number}")
-        return _tensorboard(writer(place), place, own=True)
+        return TensorBoard(writer(place), place, own=True)
 
     return SinkSpec(address, open_writer)
 
@@ -126,7 +121,7 @@ def _active_wandb(option: str, address: str) -> SinkSpec:
             raise ConfigError(
                 f"{option}='wandb': no run is active; call wandb.init() before start()"
             )
-        return _wandb(run)
+        return WandB(run)
 
     return SinkSpec(address, open_run)
 
@@ -135,8 +130,6 @@ def _active_mlflow(option: str, address: str) -> SinkSpec:
     _needs(option, address, "mlflow", "mlflow", own_extra=False)
 
     def open_run(_: Source) -> Sink:
-        from swift_loader.telemetry.sinks.writers import MLflow
-
         run = importlib.import_module("mlflow").active_run()
         if run is None:
             raise ConfigError(
@@ -156,30 +149,6 @@ _SCHEMES: dict[str, Callable[[str, str], SinkSpec]] = {
     "wandb": _active_wandb,
     "mlflow": _active_mlflow,
 }
-
-
-def _tensorboard(writer: Any, place: Hashable, *, own: bool) -> Sink:
-    from swift_loader.telemetry.sinks.writers import TensorBoard
-
-    return TensorBoard(writer, place, own=own)
-
-
-def _otel(provider: Any, source: Source, *, own: bool) -> Sink:
-    from swift_loader.telemetry.sinks.otlp import OpenTelemetry
-
-    return OpenTelemetry(provider, source, own=own)
-
-
-def _wandb(run: Any) -> Sink:
-    from swift_loader.telemetry.sinks.writers import WandB
-
-    return WandB(run)
-
-
-def _call(call: Callable[[dict[str, float]], object]) -> Sink:
-    from swift_loader.telemetry.sinks.writers import Call
-
-    return Call(call)
 
 
 def _split(option: str, address: str) -> SplitResult:

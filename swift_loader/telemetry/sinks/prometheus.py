@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from swift_loader.errors import ConfigError
-from swift_loader.telemetry.figures import Reading, known
+from swift_loader.telemetry.figures import FIGURES, Reading
 from swift_loader.telemetry.printable import printable
 from swift_loader.telemetry.sinks.sink import Source
 
@@ -97,7 +97,7 @@ class _Server:
         families: dict[str, Any] = {}
         for name, source in self.sources.items():
             for reading in source.read():
-                figure = known(reading.name)
+                figure = FIGURES[reading.name]
                 labels = ["loader", figure.label] if figure.label else ["loader"]
                 if figure.name not in families:
                     kind = CounterMetricFamily if figure.kind == "counter" else GaugeMetricFamily

@@ -10,11 +10,12 @@ import sys
 import threading
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_loader.telemetry.distribution import Distribution
+from swift_loader.telemetry.distribution import Distribution, add_rows
 from swift_loader.telemetry.metrics import BatchTimes, Meter
 from swift_loader.telemetry.stats import STAGES, Totals, shares
 from swift_loader.telemetry.units import format_bytes, format_seconds
@@ -192,9 +193,9 @@ def test_percentiles_are_of_the_whole_run():
 @given(st.lists(st.floats(0, 9000), min_size=1, max_size=300), st.floats(0, 1))
 def test_a_distribution_knows_its_quantiles_within_a_twentieth(values, share):
     whole, halves = Distribution(), Distribution()
-    whole.add(values)
-    halves.add(values[::2])
-    halves.add(values[1::2])
+    add_rows([whole], np.array([values]))
+    for half in (values[::2], values[1::2]):
+        add_rows([halves], np.array([half]))
     assert (whole.counts == halves.counts).all()
     right = sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
     assert whole.quantile(share) == pytest.approx(right, rel=0.05, abs=2e-6)
@@ -202,8 +203,7 @@ def test_a_distribution_knows_its_quantiles_within_a_twentieth(values, share):
 
 def test_rare_long_waits_are_told_from_equal_ones():
     equal, rare = Distribution(), Distribution()
-    equal.add([0.01] * 1000)
-    rare.add([0.0001] * 990 + [1.0] * 10)
+    add_rows([equal, rare], np.array([[0.01] * 1000, [0.0001] * 990 + [1.0] * 10]))
     assert equal.share_of_longest(0.02) == pytest.approx(0.02)
     assert rare.share_of_longest(0.02) > 0.98
     assert Distribution().share_of_longest(0.02) == 0

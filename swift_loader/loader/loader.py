@@ -282,14 +282,12 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
 
         Raises `TypeError` for a stream or a sampler without a length.
         """
-        standing, order = self._standing, self._the_order()
-        alive = standing is not None and standing.alive
-        part = standing.taken.part if standing is not None and alive else order.part(self._epoch)
+        part = self._part_at_hand()
         if self.nb_samples is not None:
             return part.size
         size = self._size_of_stream(part)
-        if standing is not None and alive:
-            standing.said_size = size
+        if self._standing is not None:
+            self._standing.said_size = size
         return size
 
     def set_epoch(self, epoch: int) -> None:
@@ -409,6 +407,13 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
             order = order_of(self._config, size, self._sampling, seed, self._consumer)
             self._order = told(order, self._calls, ahead=self._config.prefetch_epochs > 0)
         return self._order
+
+    def _part_at_hand(self) -> EpochPart:
+        """That of the epoch that is being iterated, else of the next one."""
+        self._apply_state()
+        if self._standing is not None and self._standing.alive:
+            return self._standing.taken.part
+        return self._the_order().part(self._epoch)
 
     def _facts(self) -> dict[str, Any]:
         return facts_of(self._the_order(), self._config)

@@ -10,8 +10,10 @@ import torch
 from torch.utils.data import BatchSampler, Sampler, default_collate
 
 from swift_loader.loader.options import Config
+from swift_loader.order.order import Order
+from swift_loader.order.part import EpochPart
 from swift_loader.order.planned import PlannedOrder
-from swift_loader.order.told import inner_of
+from swift_loader.order.told import inner_of, inner_part
 from swift_loader.worker.recipe import Recipe, given
 
 if TYPE_CHECKING:
@@ -161,7 +163,7 @@ class TorchAttributes:
 
 
 class _OfPlan:
-    """This consumer's part of the epoch at hand."""
+    """This consumer's part of the epoch that is being iterated, else of the next one."""
 
     def __init__(self, loader: SwiftLoader) -> None:
         self.loader = loader
@@ -170,14 +172,16 @@ class _OfPlan:
         """The loader's next `iter` gives this epoch."""
         self.loader.set_epoch(epoch)
 
-    def _batches(self) -> Iterator[list[int]]:
-        order, epoch = inner_of(self.loader._the_order()), self.loader._epoch
-        if not isinstance(order, PlannedOrder):
+    def _at_hand(self) -> tuple[Order, EpochPart]:
+        part = inner_part(self.loader._part_at_hand())
+        order = inner_of(self.loader._the_order())
+        if not order.known_ahead:
             raise TypeError("a stream has no indices")
-        plan, part = order.plan_of(order.part(epoch)), order.part(epoch)
-        for k in range(part.first, part.count):
-            if k not in part.done:
-                yield plan.batch(epoch, order.consumer, k).tolist()
+        return order, part
+
+    def _batches(self) -> Iterator[list[int]]:
+        order, part = self._at_hand()
+        return (order.samples(number, details) for number, details in order.batches(part))
 
 
 class PlanSampler(_OfPlan, Sampler[int]):
@@ -188,10 +192,10 @@ class PlanSampler(_OfPlan, Sampler[int]):
             yield from batch
 
     def __len__(self) -> int:
-        order = inner_of(self.loader._the_order())
-        if not isinstance(order, PlannedOrder):
-            raise TypeError("a stream has no indices")
-        return order.size_of(self.loader._epoch, 0)[1]
+        order, part = self._at_hand()
+        if isinstance(order, PlannedOrder):  # without making its batches
+            return order.size_of(part.epoch, 0)[1]
+        return sum(map(len, self._batches()))
 
 
 class PlanBatchSampler(_OfPlan, BatchSampler):

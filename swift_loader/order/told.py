@@ -27,6 +27,7 @@ __all__ = [
     "calls_of",
     "inner_number",
     "inner_of",
+    "inner_part",
     "notes_of",
     "resumed",
     "text_as_call",
@@ -107,6 +108,14 @@ class _ToldPart(EpochPart):
     inner: EpochPart | None = None
 
 
+def inner_part(part: EpochPart) -> EpochPart:
+    """The part as the inner order knows it."""
+    if not isinstance(part, _ToldPart):
+        return part
+    assert part.inner is not None
+    return part.inner
+
+
 class _ToldTaken(Taken):
     """What was taken of such a part, and the same for the inner order, which knows it again."""
 
@@ -163,9 +172,7 @@ class ToldOrder:
         return _ToldPart(**{**own, "plan_id": _IDS * count + part.plan_id, "inner": part})
 
     def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
-        assert isinstance(part, _ToldPart)
-        assert part.inner is not None
-        for number, details in self.inner.batches(part.inner):
+        for number, details in self.inner.batches(inner_part(part)):
             yield number._replace(plan_id=part.plan_id), details
 
     def samples(self, number: Number, details: bytes) -> list[Any]:
@@ -173,13 +180,12 @@ class ToldOrder:
 
     def capture(self, taken: Taken) -> dict[str, Any]:
         count = taken.part.plan_id // _IDS
+        inner = taken  # as it is, of an epoch that was begun before the first call
         if isinstance(taken, _ToldTaken):
             inner = taken.inner
-        else:  # nothing of it was begun
-            assert isinstance(taken.part, _ToldPart)
-            assert taken.part.inner is not None
+        elif isinstance(taken.part, _ToldPart):  # nothing of it was begun
             inner = copy.copy(taken)
-            inner.part = taken.part.inner
+            inner.part = inner_part(taken.part)
         state = self.inner.capture(inner)
         return {**state, _FIELD: {"all": list(self.calls), "before": count}}
 

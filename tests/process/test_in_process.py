@@ -281,3 +281,28 @@ def test_a_data_set_that_grows_is_said(shuffle: bool) -> None:
             loader.set_epoch(1)
         loader.set_epoch(0)
         assert len(list(loader)) == 2
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 4}, {"batch_tokens": 60, "lengths": list(range(1, 24))}], ids=str
+)
+def test_the_length_and_the_sampler_are_those_of_the_epoch_at_hand(options: Any) -> None:
+    rows = torch.arange(23)
+
+    def built() -> SwiftLoader:
+        return SwiftLoader(rows, num_workers=0, shuffle=True, **options)
+
+    with built() as loader:
+        first, second = ([batch.tolist() for batch in loader] for _ in range(2))
+        loader.set_epoch(0)
+        iterator = iter(loader)
+        next(iterator)
+        assert list(loader.batch_sampler) == first  # not those of the next one
+        state = loader.state_dict()
+        assert [len(loader.sampler), len(list(iterator))] == [23, len(first) - 1]
+        assert list(loader.batch_sampler) == second
+    with built() as loader:
+        loader.load_state_dict(state)
+        assert len(loader) == len(first) - 1  # before anything is begun
+        assert list(loader.sampler) == [index for batch in first[1:] for index in batch]
+        assert [batch.tolist() for batch in loader] == first[1:]

@@ -171,6 +171,24 @@ def test_calls_are_in_the_state() -> None:
             iter(loader)
 
 
+def test_a_state_of_the_epoch_in_which_the_first_call_was_asked_for_goes_on_without_it() -> None:
+    with SwiftLoader(Told(), batch_size=4, num_workers=0) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        loader.call_dataset("resize", 7)
+        state = loader.state_dict()
+        assert list(loader.batch_sampler) == [
+            [0, 1, 2, 3],
+            [4, 5, 6, 7],
+            [8, 9, 10, 11],
+            [*range(12, 16)],
+        ]
+    with SwiftLoader(Told(), batch_size=4, num_workers=0) as loader:
+        loader.load_state_dict(state)
+        assert [told(batch) for batch in loader] == [{(0, 0, 0)}] * 3
+        assert [told(batch) for batch in loader] == [{(1, 1, 7)}] * 4
+
+
 def test_what_can_not_be_called_is_refused() -> None:
     with SwiftLoader(Told, batch_size=2) as loader:
         with pytest.raises(ConfigError, match="no such method"):

@@ -44,7 +44,7 @@ class _Rest:
 
 
 @dataclass(frozen=True)
-class BudgetedOrder:
+class BudgetedOrder(Order):
     """See the module's text. `seeds`: a plan for seeds alone."""
 
     table: BudgetTable
@@ -61,14 +61,6 @@ class BudgetedOrder:
         seeds = Plan(_UNBOUND, 1, nb_consumer, False, 0, seed)
         return cls(table, seeds, consumer, shuffle)
 
-    @property
-    def known_ahead(self) -> bool:
-        return True
-
-    @property
-    def nb_shards(self) -> int:
-        return 0
-
     def plans(self) -> dict[int, Plan]:
         plans = {_PLAN: self.seeds}
         if self.rest is not None:
@@ -81,9 +73,6 @@ class BudgetedOrder:
             count = rest.deal.nb_steps(self.consumer)
             return EpochPart(_RESUMED_PLAN, epoch, count, min(rest.first, count), rest.ahead)
         return EpochPart(_PLAN, epoch, self._whole(epoch).nb_steps(self.consumer))
-
-    def begin(self, epoch: int) -> Taken:
-        return Taken(self.part(epoch))
 
     def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
         deal = self._deal_of(part)

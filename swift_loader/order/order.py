@@ -18,11 +18,15 @@ __all__ = ["Order"]
 
 
 class Order(Protocol):
-    """What a loader and its pipeline ask of an order."""
+    """What a loader and its pipeline ask of an order.
+
+    Where an order says no more: any worker makes any batch, ahead of the training loop too.
+    """
 
     @property
     def known_ahead(self) -> bool:
         """Whether an epoch may be made before the training loop begins it."""
+        return True
 
     @property
     def nb_shards(self) -> int:
@@ -30,6 +34,7 @@ class Order(Protocol):
 
         0: any worker makes any batch. A shard ends where its worker says so.
         """
+        return 0
 
     def plans(self) -> dict[int, Plan]:
         """What the plan ids of its numbers mean to workers."""
@@ -39,6 +44,7 @@ class Order(Protocol):
 
     def begin(self, epoch: int) -> Taken:
         """The training loop begins an epoch: nothing of its part is taken yet."""
+        return Taken(self.part(epoch))
 
     def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
         """The numbers of a part, in order, each with what a worker must know besides.

@@ -40,6 +40,13 @@ class EpochPart:
             if k not in self.done:
                 yield Number(self.plan_id, self.epoch, k)
 
+    def first_of(self, worker: int, workers: int) -> int:
+        """The first number of a worker's shard still to come, of `workers`."""
+        k = self.first + (worker - self.first) % workers
+        while k in self.done:
+            k += workers
+        return k
+
     @property
     def size(self) -> int:
         """Batches of the part; `TypeError` where nobody can tell before its end."""

@@ -18,20 +18,12 @@ _PLAN, _RESUMED_PLAN = 0, 1  # plan ids: the loader's own, and that of a resumed
 
 
 @dataclass(frozen=True)
-class PlannedOrder:
+class PlannedOrder(Order):
     """The loader's own order, which workers know from the plan."""
 
     plan: Plan
     consumer: int
     rest: Resume | None = None  # what a loaded state left of its epoch
-
-    @property
-    def known_ahead(self) -> bool:
-        return True
-
-    @property
-    def nb_shards(self) -> int:
-        return 0
 
     def plans(self) -> dict[int, Plan]:
         plans = {_PLAN: self.plan}
@@ -45,9 +37,6 @@ class PlannedOrder:
             count = rest.plan.nb_batches(self.consumer)
             return EpochPart(_RESUMED_PLAN, epoch, count, rest.first_batch, frozenset(rest.ahead))
         return EpochPart(_PLAN, epoch, self.plan.nb_batches(self.consumer))
-
-    def begin(self, epoch: int) -> Taken:
-        return Taken(self.part(epoch))
 
     def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
         return ((number, b"") for number in part.numbers())

@@ -19,7 +19,7 @@ _PLAN = 0
 
 
 @dataclass(frozen=True)
-class SampledOrder:
+class SampledOrder(Order):
     """The order of a `torch.utils.data.Sampler`, a batch sampler, or any iterable of the kind.
 
     It is iterated here, in the training process, as far ahead as batches are prefetched. Of the
@@ -36,10 +36,6 @@ class SampledOrder:
     @property
     def known_ahead(self) -> bool:
         return False
-
-    @property
-    def nb_shards(self) -> int:
-        return 0
 
     def plans(self) -> dict[int, Plan]:
         return {_PLAN: self.seeds}

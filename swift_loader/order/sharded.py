@@ -42,7 +42,7 @@ class _Rest:
 
 
 @dataclass(frozen=True)
-class ShardedOrder:
+class ShardedOrder(Order):
     """See the module's text. `plan` is for seeds and the batch size; `digest`: of the shards."""
 
     plan: Plan
@@ -60,10 +60,6 @@ class ShardedOrder:
         return cls(plan, deal, digest, consumer)
 
     @property
-    def known_ahead(self) -> bool:
-        return True
-
-    @property
     def nb_shards(self) -> int:
         return self.deal.worker_per_consumer
 
@@ -77,9 +73,6 @@ class ShardedOrder:
         if self.rest is not None and self.rest.part.epoch == epoch:
             return self.rest.part
         return EpochPart(_PLAN, epoch, UNKNOWN)
-
-    def begin(self, epoch: int) -> Taken:
-        return Taken(self.part(epoch))
 
     def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
         rest = self.rest
@@ -173,7 +166,7 @@ class ShardedOrder:
         plan = replace(own.plan, shards=text_of_units(deal.units))
         told = {}
         for worker, (batch, done) in self._lanes_of(own, deal).items():
-            k = _first_of(worker, part, deal.worker_per_consumer)
+            k = part.first_of(worker, deal.worker_per_consumer)
             lane = {"batch": batch, "left": done.left, "lengths": list(done.lengths)}
             told[k] = json.dumps(lane).encode()
         return replace(self, rest=_Rest(part, deal, plan, told)), own.epoch
@@ -297,11 +290,3 @@ def _read_units(said: Any, nb_shards: int) -> tuple[Unit, ...]:
             end = stop
         units.append(Unit(shard, tuple(checked)))
     return tuple(units)
-
-
-def _first_of(worker: int, part: EpochPart, workers: int) -> int:
-    """The first number of a worker's that is still to come."""
-    k = part.first + (worker - part.first) % workers
-    while k in part.done:
-        k += workers
-    return k

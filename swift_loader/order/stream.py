@@ -26,7 +26,7 @@ _SHARD_FIELDS = {"batch", "position", "ended", "over", "split", "dataset", "iter
 
 
 @dataclass(frozen=True)
-class StreamOrder:
+class StreamOrder(Order):
     """See the module's text. `seeds` is a plan for seeds and the batch size alone."""
 
     seeds: Plan
@@ -34,10 +34,6 @@ class StreamOrder:
     workers: int
     rest: EpochPart | None = None
     saved: Mapping[int, bytes] = field(default_factory=dict)  # by the number's k
-
-    @property
-    def known_ahead(self) -> bool:
-        return True
 
     @property
     def nb_shards(self) -> int:
@@ -50,9 +46,6 @@ class StreamOrder:
         if self.rest is not None and self.rest.epoch == epoch:
             return self.rest
         return EpochPart(_PLAN, epoch, UNKNOWN)
-
-    def begin(self, epoch: int) -> Taken:
-        return Taken(self.part(epoch))
 
     def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:
         saved = self.saved if part is self.rest else {}
@@ -89,7 +82,7 @@ class StreamOrder:
             raise refuse_state("shards", shards, f"has keys other than {list(numbers)}")
         told = {}
         for name, shard in shards.items():
-            k = self._first_of(numbers[name], rest)
+            k = rest.first_of(numbers[name], self.workers)
             _check_shard(shard, f"shards[{name!r}]", k // self.workers)
             told[k] = json.dumps(shard).encode()
         return replace(self, rest=rest, saved=told), rest.epoch
@@ -99,13 +92,6 @@ class StreamOrder:
         if part is not self.rest:
             return {}
         return {k % self.workers: state for k, state in self.saved.items()}
-
-    def _first_of(self, worker: int, part: EpochPart) -> int:
-        """The first number of a worker's that is still to come."""
-        k = part.first + (worker - part.first) % self.workers
-        while k in part.done:
-            k += self.workers
-        return k
 
 
 def _shown(shard: bytes) -> JSON:

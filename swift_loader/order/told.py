@@ -130,7 +130,7 @@ class _ToldTaken(Taken):
 
 
 @dataclass(frozen=True)
-class ToldOrder:
+class ToldOrder(Order):
     """See the module's text.
 
     `calls`: all that were asked for. `before`: an epoch that was begun when there were fewer, and

@@ -13,15 +13,20 @@ __all__ = ["Delivering"]
 
 
 class Delivering(Protocol):
-    """A `Pipeline`, `InProcess`, or an end of a group of ranks (`swift_loader.sharing.group`)."""
+    """A `Pipeline`, `InProcess`, or an end of a group of ranks (`swift_loader.sharing.group`).
+
+    Where one says no more: it has no batch ready, no shards and no threads.
+    """
 
     @property
     def depth(self) -> int:
         """Batches that are ready."""
+        return 0
 
     @property
     def next_is_ready(self) -> bool:
         """Whether `next` would not wait."""
+        return False
 
     def set_plan(self, plan_id: int, plan: Plan) -> None:
         """Numbers with this `plan_id` mean this plan."""
@@ -40,12 +45,15 @@ class Delivering(Protocol):
 
     def shard_ends(self, epoch: int) -> dict[int, bytes]:
         """How a stream stands at the end of its shards, by worker."""
+        return {}
 
     def shards_over(self, epoch: int) -> ShardsOver | None:
         """The shards that have ended in this epoch; None where there are none."""
+        return None
 
     def in_own_thread(self) -> bool:
         """Whether it is one of its own threads that asks."""
+        return False
 
     def close(self) -> None:
         """End it."""

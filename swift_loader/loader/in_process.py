@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from swift_loader.batch.fetch import BadSampleError
 from swift_loader.batch.seeding import generators_untouched
 from swift_loader.errors import ClosedError, TooManyBadSamplesError
+from swift_loader.loader.delivering import Delivering
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number
 from swift_loader.pipeline.item import Item
@@ -37,11 +38,8 @@ __all__ = ["InProcess"]
 _SLOT = 0
 
 
-class InProcess:
+class InProcess(Delivering):
     """What an epoch's iterator asks of a pipeline. `finish` is called on each batch."""
-
-    depth = 0
-    next_is_ready = False
 
     def __init__(
         self,
@@ -128,17 +126,6 @@ class InProcess:
 
     def loop_waited(self, waited_s: float, now_s: float) -> None:
         """The loop's waiting is the making."""
-
-    def shards_over(self, epoch: int) -> None:
-        """There is one shard, so its end is the epoch's."""
-
-    def shard_ends(self, epoch: int) -> dict[int, bytes]:
-        """None are kept."""
-        return {}
-
-    def in_own_thread(self) -> bool:
-        """There is none."""
-        return False
 
     def close(self) -> None:
         """Let the data set go."""

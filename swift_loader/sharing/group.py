@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from swift_loader.errors import ClosedError, LoaderError
+from swift_loader.loader.delivering import Delivering
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number
 from swift_loader.pipeline.item import Item
@@ -108,7 +109,7 @@ class _Lengths:
         return EpochBegins(self.number, first, None, None)
 
 
-class Leader:
+class Leader(Delivering):
     """Has the workers. `port` is the address for the other ranks, `nb_ranks` with this one.
 
     Give `on_map` to the pipeline, then the pipeline to `leading`.
@@ -218,13 +219,6 @@ class Leader:
         """See `Pipeline`."""
         self.pipeline.loop_waited(waited_s, now_s)
 
-    def shard_ends(self, epoch: int) -> dict[int, bytes]:
-        """There are no shards."""
-        return {}
-
-    def shards_over(self, epoch: int) -> None:
-        """There are no shards."""
-
     def in_own_thread(self) -> bool:
         """See `Pipeline`."""
         return self._inner is not None and self._inner.in_own_thread()
@@ -240,11 +234,8 @@ class Leader:
             self._audience.close()
 
 
-class Member:
+class Member(Delivering):
     """Takes the leader's batches. No workers."""
-
-    depth = 0
-    next_is_ready = False
 
     def __init__(self, port: str) -> None:
         self._reader = _Reader(port)
@@ -290,17 +281,6 @@ class Member:
 
     def loop_waited(self, waited_s: float, now_s: float) -> None:
         """It is the leader's workers that are waited for."""
-
-    def shard_ends(self, epoch: int) -> dict[int, bytes]:
-        """There are no shards."""
-        return {}
-
-    def shards_over(self, epoch: int) -> None:
-        """There are no shards."""
-
-    def in_own_thread(self) -> bool:
-        """There is none."""
-        return False
 
     def close(self) -> None:
         """Leave; batches that are held stay valid."""

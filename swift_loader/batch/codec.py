@@ -35,13 +35,13 @@ import numpy.typing as npt
 from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
 from swift_loader.batch.blame import find
 from swift_loader.batch.byvalue import ByValue
-from swift_loader.batch.patterns import LONGEST_BYTES, Patterns, build
+from swift_loader.batch.patterns import build, pattern_of
 from swift_loader.batch.placer import NoRoom, Placer
 from swift_loader.batch.rebuild import given_buffers
 from swift_loader.batch.reduce import BASE
 from swift_loader.errors import BatchError
 
-__all__ = ["decode", "decode_bytes", "encode", "encode_bytes", "pattern_of"]
+__all__ = ["decode", "decode_bytes", "encode", "encode_bytes"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -49,7 +49,6 @@ _INT64 = struct.Struct("<q")
 _TABLE = 1
 _DILL = 2
 _FLAGS = [bytes([flag]) for flag in range(4)]
-_patterns = Patterns()
 
 
 def encode(batch: Any, arena: Arena) -> bytes:
@@ -115,10 +114,10 @@ def decode(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> Any:
     Every tensor and array, and whatever is derived from one without a copy, keeps `base` alive.
     They are writable if `base` is.
     """
-    flag = skeleton[-1]
-    pattern = pattern_of(skeleton) if not flag and type(skeleton) is bytes else None
+    pattern = pattern_of(skeleton) if type(skeleton) is bytes else None
     if pattern is not None:
         return build(pattern, base)
+    flag = skeleton[-1]
     buffers: Iterable[npt.NDArray[np.uint8]] = repeat(base)
     if flag & _TABLE:
         (count,) = _INT64.unpack_from(skeleton, len(skeleton) - 9)
@@ -127,13 +126,6 @@ def decode(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> Any:
     if flag & _DILL:
         return dill.Unpickler(io.BytesIO(skeleton), buffers=buffers).load()
     return pickle.loads(skeleton, buffers=buffers)
-
-
-def pattern_of(skeleton: bytes) -> Any:
-    """See `swift_loader.batch.patterns`; None where there is none, or the skeleton is new."""
-    if skeleton[-1] or len(skeleton) > LONGEST_BYTES:
-        return None
-    return _patterns.find(skeleton)
 
 
 def encode_bytes(payload: Buffer, arena: Arena) -> bytes:

@@ -24,7 +24,7 @@ from torch import Tensor, from_numpy
 
 from swift_loader.batch.arena import Arena
 from swift_loader.batch.collate import LARGE_BYTES, collates_as_torch
-from swift_loader.batch.patterns import LONGEST_BYTES, Place, read_pattern
+from swift_loader.batch.patterns import Place, read_pattern
 
 __all__ = ["Layouts"]
 
@@ -68,11 +68,10 @@ class Layouts:
         if skeleton != self._skeleton:
             self._skeleton = skeleton
             return
-        if self._put is not None or len(skeleton) > LONGEST_BYTES or skeleton[-1]:
-            return
-        pattern = read_pattern(skeleton)
-        self._nb_samples, self._used_bytes = len(samples), used_bytes
-        self._put = None if pattern is None else _put_of(samples[0], pattern, len(samples))
+        pattern = read_pattern(skeleton) if self._put is None else None
+        if pattern is not None:
+            self._nb_samples, self._used_bytes = len(samples), used_bytes
+            self._put = _put_of(samples[0], pattern, len(samples))
 
 
 class _Differs(Exception):

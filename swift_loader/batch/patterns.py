@@ -22,7 +22,7 @@ from torch import from_numpy
 
 from swift_loader.batch import rebuild
 
-__all__ = ["LONGEST_BYTES", "Call", "Patterns", "Place", "build", "read_pattern"]
+__all__ = ["LONGEST_BYTES", "Call", "Patterns", "Place", "build", "pattern_of", "read_pattern"]
 
 #: longer skeletons are not kept
 LONGEST_BYTES = 1 << 14
@@ -92,7 +92,9 @@ class Patterns:
         self._known: dict[bytes, Any] = {}
 
     def find(self, skeleton: bytes) -> Any:
-        """The pattern of `skeleton`, which has no table and is pickle's; None: there is none."""
+        """The pattern of `skeleton`; None: it has none, or comes for the first time."""
+        if not _may_have_one(skeleton):
+            return None
         known = self._known
         if skeleton not in known:
             if len(known) >= _MOST_KEPT:
@@ -109,13 +111,23 @@ class _Unread:
     """Stands for the pattern of a skeleton that came once."""
 
 
+pattern_of = Patterns().find
+
+
 def read_pattern(skeleton: bytes) -> Any:
-    """The pattern of `skeleton`, which has no table and is pickle's; None: it is not plain."""
+    """The pattern of `skeleton`; None: it is not plain."""
+    if not _may_have_one(skeleton):
+        return None
     try:
         pattern = _Reader(io.BytesIO(skeleton), buffers=repeat(b"")).load()
     except _NotPlain:
         return None
     return pattern if _is_plain(pattern, set(), _DEEPEST) else None
+
+
+def _may_have_one(skeleton: bytes) -> bool:
+    """Whether it is short, has no table, and is pickle's: the codec's flag is 0 then."""
+    return not skeleton[-1] and len(skeleton) <= LONGEST_BYTES
 
 
 def _is_plain(part: Any, seen: set[int], depth_left: int) -> bool:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from swift_loader.batch.arena import Arena
-from swift_loader.batch.codec import pattern_of
 from swift_loader.batch.fetch import Raised
+from swift_loader.batch.patterns import pattern_of
 from swift_loader.batch.stacked import stacked
 from swift_loader.cache.client import Client, StoreGoneError, Use
 from swift_loader.cache.messages import BUSY, DAMAGED, TO_MAKE, Rows

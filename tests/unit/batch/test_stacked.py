@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from swift_loader.batch.arena import Arena
-from swift_loader.batch.codec import pattern_of
 from swift_loader.batch.collate import collate
+from swift_loader.batch.patterns import pattern_of
 from swift_loader.batch.stacked import stacked
 from swift_loader.cache.samples import Layer, rebuilt
 

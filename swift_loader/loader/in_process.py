@@ -26,6 +26,7 @@ from swift_loader.pipeline.link import MadeBatch
 from swift_loader.plan import Plan
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.transport.messages import Made, Make
+from swift_loader.transport.slots import skeleton_of
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.maker import EndOfShard, MakeError
 from swift_loader.worker.place import Place
@@ -139,11 +140,8 @@ class _Parcel:
 
     def __init__(self, made: Made, data: NDArray[np.uint8]) -> None:
         self.nbytes = made.used_bytes
-        self._skeleton = made.skeleton
-        if made.skeleton_bytes:
-            self._skeleton = data[-made.skeleton_bytes :].tobytes()
-        self._data = np.empty(made.used_bytes, np.uint8)
-        self._data[:] = data
+        self._skeleton = skeleton_of(data, made.skeleton, made.skeleton_bytes)
+        self._data = data.copy()
 
     def open(self) -> tuple[bytes, NDArray[np.uint8]]:
         return self._skeleton, self._data

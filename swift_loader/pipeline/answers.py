@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from swift_loader.pipeline.link import MadeBatch, NoMore, NotMade
 from swift_loader.transport.channel import Channel
 from swift_loader.transport.messages import Exhausted, Failed, Made, Skipped
-from swift_loader.transport.slots import LeasedSlots, OnMap
+from swift_loader.transport.slots import LeasedSlots, OnMap, skeleton_of
 
 __all__ = ["Answer", "OrderedSlots"]
 
@@ -33,9 +33,7 @@ class SlotParcel:
     def open(self) -> tuple[bytes, NDArray[np.uint8]]:
         made = self._made
         base = self._slots.lease(self._slot, made.used_bytes)
-        if made.skeleton_bytes:
-            return base[-made.skeleton_bytes :].tobytes(), base
-        return made.skeleton, base
+        return skeleton_of(base, made.skeleton, made.skeleton_bytes), base
 
     def discard(self) -> None:
         self._slots.give_back(self._slot)

@@ -36,6 +36,7 @@ from swift_loader.pipeline.link import (
 from swift_loader.plan import Plan
 from swift_loader.transport.memory import map_shared
 from swift_loader.transport.messages import ErrorReport, Made, Make
+from swift_loader.transport.slots import skeleton_of
 from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker.settings import read_settings
 
@@ -119,9 +120,7 @@ class ObjectParcel:
     def __init__(self, made: Made, data: NDArray[np.uint8]) -> None:
         self.nbytes = made.used_bytes
         self._data = data
-        self._skeleton = made.skeleton
-        if made.skeleton_bytes:
-            self._skeleton = data[-made.skeleton_bytes :].tobytes()
+        self._skeleton = skeleton_of(data, made.skeleton, made.skeleton_bytes)
 
     def open(self) -> tuple[bytes, NDArray[np.uint8]]:
         return self._skeleton, _writable(self._data)

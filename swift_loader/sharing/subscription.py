@@ -31,6 +31,7 @@ from swift_loader.sharing.messages import (
 )
 from swift_loader.sharing.private import PageTable, PrivateRegion
 from swift_loader.transport.channel import Channel
+from swift_loader.transport.slots import skeleton_of
 from swift_loader.transport.table import pack, unpack
 
 __all__ = ["Subscription"]
@@ -137,10 +138,7 @@ class Subscription:
             self._over.append(lease)
         else:
             self._hold(base, lease)
-        skeleton = batch.skeleton
-        if batch.skeleton_bytes:
-            skeleton = base[batch.used_bytes - batch.skeleton_bytes :].tobytes()
-        return decode(skeleton, base)
+        return decode(skeleton_of(base, batch.skeleton, batch.skeleton_bytes), base)
 
     def _hold(self, holder: Any, lease: _Lease) -> None:
         ref = _LeaseRef(holder, _freed)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from swift_loader.transport.memory import Mapping, map_shared
 
-__all__ = ["LeasedSlots", "OnMap"]
+__all__ = ["LeasedSlots", "OnMap", "skeleton_of"]
 
 OnMap = Callable[[Mapping, int], None]
 
@@ -108,3 +108,8 @@ class LeasedSlots:
             slot = released.popleft().slot
             del self._leases[slot]
             self._free.append(slot)
+
+
+def skeleton_of(used: NDArray[np.uint8], skeleton: bytes, skeleton_bytes: int) -> bytes:
+    """The skeleton of a batch whose used bytes these are, by what `WrittenSlots.store` said."""
+    return used[-skeleton_bytes:].tobytes() if skeleton_bytes else skeleton

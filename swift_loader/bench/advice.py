@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from swift_loader.bench.trials import Trial
-from swift_loader.report.terminal import ADVICE, STORAGE
+from swift_loader.telemetry.verdict import ADVICE, STORAGE
 
 __all__ = ["Advice", "advise", "as_tried", "helps", "is_busy", "waits"]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from swift_loader.errors import ClosedError
 from swift_loader.loader.loader import SwiftLoader
 from swift_loader.order.part import Taken
@@ -13,7 +11,7 @@ from swift_loader.order.planned import PlannedOrder
 from swift_loader.order.told import inner_of
 from swift_loader.transport.slots import OnMap
 
-__all__ = ["hand_on", "size_of", "start_alone", "state_at"]
+__all__ = ["hand_on", "size_of", "state_at"]
 
 
 def hand_on(loader: SwiftLoader, on_map: OnMap) -> bool:
@@ -33,17 +31,6 @@ def hand_on(loader: SwiftLoader, on_map: OnMap) -> bool:
     ):
         return False
     loader._hand_on = on_map
-    return True
-
-
-def start_alone(loader: SwiftLoader, device: torch.device) -> bool:
-    """Start as the only consumer, if nobody has.
-
-    False, and nothing is changed, where it was started or is one of several consumers.
-    """
-    if loader.started or loader.nb_consumer > 1:
-        return False
-    loader.start(0, device)
     return True
 
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from swift_loader.batch.codec import decode_bytes
 from swift_loader.errors import refuse
-from swift_loader.loader.checks import function, optional
 from swift_loader.loader.meshes import cutter
 from swift_loader.loader.options import Config
 from swift_loader.pipeline.staging import move, pin_mapping
@@ -48,7 +47,6 @@ class Target:
         context_slice: ContextSlice | None = None,
     ) -> Target:
         """What `start()` was given, and what the options say. Raises `ConfigError`."""
-        optional(function)("to_device", to_device)
         moved_to = _checked_device(device)
         pinned_for = moved_to if moved_to is not None and moved_to.type == "cuda" else None
         if config.pin_memory and pinned_for is None and torch.cuda.is_available():

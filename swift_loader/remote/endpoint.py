@@ -185,10 +185,6 @@ class Endpoint:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = f"{signal.Signals(number).name} came"
 
-    def wake(self) -> None:
-        """Make the loop look at its sessions. From any thread."""
-        self._wakeup.wake()
-
     def _on_descriptor(self, fd: int) -> None:
         if fd == self._wakeup.fileno():
             self._wakeup.clear()
@@ -300,7 +296,7 @@ class Endpoint:
             self._options.workers,
             self._fork,
             lambda message: self._say(identity, message),
-            self.wake,
+            self._wakeup.wake,
         )
         token = secrets.token_hex()
         self._peers[identity] = _Peer(session, Outbox(self._line, identity), token)

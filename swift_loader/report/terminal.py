@@ -12,9 +12,8 @@ from swift_loader.report.runs import Event, Run, merge, waiting, workers_cpu
 from swift_loader.telemetry.printable import printable
 from swift_loader.telemetry.stats import STAGES, is_measured, shares
 from swift_loader.telemetry.units import format_seconds
-from swift_loader.telemetry.verdict import ADVICE, STORAGE
 
-__all__ = ["ADVICE", "STORAGE", "clock", "describe_event", "terminal_text"]
+__all__ = ["clock", "describe_event", "terminal_text"]
 
 _LINE = 60  # columns of a time line
 _BLOCKS = " ▁▂▃▄▅▆▇█"

@@ -293,7 +293,7 @@ class Audience:
                 return
         if cursor is None:
             not_before = None
-            cursor = history.whole_epoch()
+            cursor = history.whole_epoch
         if cursor is None and history.open and join.late == "now":
             cursor = history.head
         self._logger.info("consumer {} joins", member.name)

@@ -48,8 +48,8 @@ class History(Generic[T]):
         self._band = band
         self._items: deque[EpochBegins | EpochEnds | Published[T]] = deque()
         self._first = 0  # serial of the oldest item
-        self._begins: EpochBegins | None = None  # the epoch under way, or the last one
-        self._begin_serial: int | None = None  # of `_begins`, while the band holds
+        self.begins: EpochBegins | None = None  # the epoch under way, or the last one
+        self.whole_epoch: int | None = None  # the serial of `begins`, while all of it can be had
         self._band_bytes = 0
         self._ends: EpochEnds | None = None  # of the last epoch that is over
         self.next = Position(0, 0)  # of the next batch
@@ -60,15 +60,10 @@ class History(Generic[T]):
         """The serial that the next item will have."""
         return self._first + len(self._items)
 
-    @property
-    def begins(self) -> EpochBegins | None:
-        """The epoch under way, or the last one."""
-        return self._begins
-
     def begin(self, begins: EpochBegins) -> None:
         """An epoch begins."""
-        self._begins = begins
-        self._begin_serial = self.head
+        self.begins = begins
+        self.whole_epoch = self.head
         self._band_bytes = 0
         self.next = Position(begins.epoch, begins.first)
         self.open = True
@@ -77,13 +72,13 @@ class History(Generic[T]):
     def add(self, batch: T, nbytes: int) -> None:
         """The next batch of the epoch."""
         at = self.next
-        assert self._begins is not None
+        assert self.begins is not None
         self._items.append(Published(at, nbytes, batch))
         self.next = Position(at.epoch, at.k + 1)
         self._band_bytes += nbytes
-        count = at.k + 1 - self._begins.first
-        if not self._band.holds(count, self._begins.nb_batches, self._band_bytes):
-            self._begin_serial = None
+        count = at.k + 1 - self.begins.first
+        if not self._band.holds(count, self.begins.nb_batches, self._band_bytes):
+            self.whole_epoch = None
 
     def end(self, ends: EpochEnds) -> None:
         """The epoch ends."""
@@ -104,20 +99,16 @@ class History(Generic[T]):
 
     def position_behind(self, count: int) -> Position:
         """Where somebody is who is to take the last `count` batches yet."""
-        if self._begins is None:
+        if self.begins is None:
             return self.next
         if self.open:
-            here = self.next.k - self._begins.first
+            here = self.next.k - self.begins.first
             if count <= here or self._ends is None:
                 return Position(self.next.epoch, self.next.k - min(count, here))
             count -= here
         if self._ends is None or not count:
             return self.next
         return Position(self._ends.epoch, max(0, self._ends.nb_batches - count))
-
-    def whole_epoch(self) -> int | None:
-        """The serial from which on the last epoch can still be had from its beginning."""
-        return self._begin_serial
 
     def find(self, at: Position) -> int | None:
         """The serial from which on nothing from `at` on is missing; None: something is gone."""
@@ -135,8 +126,8 @@ class History(Generic[T]):
     def forget(self, lowest_cursor: int | None) -> None:
         """Drop what lies below every cursor (None: there is none) and outside of the band."""
         lowest = self.head if lowest_cursor is None else lowest_cursor
-        if self._begin_serial is not None:
-            lowest = min(lowest, self._begin_serial)
+        if self.whole_epoch is not None:
+            lowest = min(lowest, self.whole_epoch)
         while self._first < lowest:
             self._items.popleft()
             self._first += 1

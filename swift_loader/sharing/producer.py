@@ -16,8 +16,8 @@ from typing import Any
 import loguru
 import torch
 
-from swift_loader.errors import ClosedError, ConfigError
-from swift_loader.loader.handing_on import hand_on, start_alone, state_at
+from swift_loader.errors import ClosedError, ConfigError, refuse
+from swift_loader.loader.handing_on import hand_on, state_at
 from swift_loader.loader.loader import SwiftLoader
 from swift_loader.sharing.audience import Audience
 from swift_loader.sharing.device import DeviceSlots
@@ -128,7 +128,7 @@ class TensorProducer:
     ) -> None:
         _check(rubber_band_pct, consumer_max_buffer_size, rubber_band_bytes, lag_timeout)
         if isinstance(wait_for, bool) or not isinstance(wait_for, int) or wait_for < 1:
-            raise ConfigError(f"wait_for={wait_for!r}: give a number of consumers, at least 1")
+            refuse("wait_for", wait_for, "give a number of consumers, at least 1")
         if not isinstance(data_loader, Iterable):
             raise ConfigError(
                 f"data_loader is a {type(data_loader).__name__}, which can't be iterated over: "
@@ -302,8 +302,13 @@ def _putting(
     target = None if device is None else torch.device(device)
     if target is not None and target.type != "cpu":
         put: Callable[[Any], SharedBatch] = DeviceSlots(target, regions).put
-        if pack_fn is None and isinstance(loader, SwiftLoader):
-            start_alone(loader, target)  # from pinned slots, ahead of us
+        if (
+            pack_fn is None
+            and isinstance(loader, SwiftLoader)
+            and loader.nb_consumer == 1
+            and not loader.started
+        ):
+            loader.start(0, target)  # from pinned slots, ahead of us
     else:
         slots = OwnSlots(regions)
         if pack_fn is None and isinstance(loader, SwiftLoader):
@@ -313,9 +318,6 @@ def _putting(
 
 
 def _check(band_share: float, max_sent: int, band_bytes: int, lag_timeout_s: float | None) -> None:
-    def refuse(name: str, value: object, fix: str) -> None:
-        raise ConfigError(f"{name}={value!r}: {fix}")
-
     if not 0 <= band_share <= 1:
         refuse("rubber_band_pct", band_share, "give a share of the epoch, in [0, 1]")
     if isinstance(max_sent, bool) or not isinstance(max_sent, int) or max_sent < 1:

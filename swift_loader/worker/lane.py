@@ -203,8 +203,4 @@ def _next_of(items: Iterator[Any]) -> Any:
         return _Raised(error)
 
 
-class _Nothing:
-    """Stands for the end."""
-
-
-_NOTHING = _Nothing()
+_NOTHING = object()  # stands for the end

@@ -166,7 +166,8 @@ class Maker:
             fetch = partial(self._fetch, indices, plain)
         if begun is not None:
             fetch = partial(self._fetcher.fetch, indices, plain, begun)
-        recipe = self._recipe if self._collate_of is None else self._recipe_of(indices)
+        own = None if self._collate_of is None else self._collate_of(indices)  # of a mixture
+        recipe = self._recipe if own is None else replace(self._recipe, collate_fn=own)
         layouts = self._layouts if recipe.collate_fn is None else None
         made = make_batch(
             recipe, self._progress, order, slots, fetch, "fetching", indices, gather, layouts
@@ -195,11 +196,6 @@ class Maker:
     def _seed_and_fetch(self, seed: int, indices: Any) -> tuple[list[Any], list[Bad]]:
         seed_generators(seed)
         return self._fetch(indices)
-
-    def _recipe_of(self, indices: Any) -> Recipe:
-        """With the `collate_fn` of the source that a batch of a mixture is of."""
-        own = self._collate_of(indices) if self._collate_of is not None else None
-        return self._recipe if own is None else replace(self._recipe, collate_fn=own)
 
     def _with_slowest(self, made: Made) -> Made:
         """Tell which of its samples took longest, if that is worth it, and go on timing them as

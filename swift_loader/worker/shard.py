@@ -222,11 +222,7 @@ class Shard(Iterator[Any]):
         return True
 
 
-class _Nothing:
-    """Stands for the end of a stream."""
-
-
-_NOTHING = _Nothing()
+_NOTHING = object()  # stands for the end of a stream
 
 
 def is_used_up(dataset: Any) -> bool:

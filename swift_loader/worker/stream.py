@@ -176,15 +176,12 @@ class StreamMaker:
 
     def _replace(self, error: BaseException, samples: list[Any], bad: list[Bad]) -> None:
         """Do with an item that raised what the policy says."""
-        stand_in = self._stand_in(error)
-        bad.append(Bad(self._shard.position, error, replaced=stand_in is not SKIP))
+        on_error, position = self._recipe.on_error, self._shard.position
+        # A stream has no other sample to put in its place: it goes on with the next one.
+        stand_in = SKIP if isinstance(on_error, str) else on_error(error, position)
+        bad.append(Bad(position, error, replaced=stand_in is not SKIP))
         if stand_in is not SKIP:
             samples.append(stand_in)
-
-    def _stand_in(self, error: BaseException) -> Any:
-        """What takes the place of an item that raised: a stream goes on with the next one."""
-        on_error = self._recipe.on_error
-        return SKIP if isinstance(on_error, str) else on_error(error, self._shard.position)
 
     def _state(self, busy_s: float) -> bytes:
         """Where the shard stands after this batch, if it can tell and a state is due."""

@@ -10,7 +10,7 @@ from swift_loader.bench.advice import advise, as_tried, helps, is_busy, waits
 from swift_loader.bench.command import Progress, while_more_help
 from swift_loader.bench.text import advice_text, heading, row
 from swift_loader.bench.trials import Subject, Trial
-from swift_loader.report.terminal import STORAGE
+from swift_loader.telemetry.verdict import STORAGE
 
 ALONE = Trial("dataset alone", 100, 6400, 10.0, 0.1, built_s=0.01, cpu_share=1.0)
 

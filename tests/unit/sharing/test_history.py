@@ -27,10 +27,10 @@ def test_a_short_beginning_of_an_epoch_is_kept_whole() -> None:
     for k in range(4):
         history.add(k, 1)
         history.forget(None)
-        assert history.whole_epoch() == 0
+        assert history.whole_epoch == 0
         assert history.nb_batches_from(0) == k + 1
     history.add(4, 1)
-    assert history.whole_epoch() is None
+    assert history.whole_epoch is None
     history.forget(None)
     assert history.nb_batches_from(history.head) == 0
 
@@ -39,9 +39,9 @@ def test_the_band_is_bounded_in_bytes() -> None:
     history: History[int] = History(Band(1.0, 100, 10))
     begin(history, 0, 8)
     history.add(0, 8)
-    assert history.whole_epoch() == 0
+    assert history.whole_epoch == 0
     history.add(1, 8)
-    assert history.whole_epoch() is None
+    assert history.whole_epoch is None
 
 
 def test_nothing_that_a_slow_consumer_needs_is_forgotten() -> None:

@@ -30,8 +30,7 @@ from types import (
 from typing import Any, TypeVar, cast
 
 from swift_loader.batch import classes
-from swift_loader.batch.annotations import annotations_of
-from swift_loader.batch.classes import MADE_BY_CLASS_STATEMENT
+from swift_loader.batch.classes import MADE_BY_CLASS_STATEMENT, annotations_of
 from swift_loader.batch.identity import is_importable, register
 from swift_loader.errors import ShippingError
 

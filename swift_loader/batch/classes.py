@@ -12,6 +12,7 @@ known any more: see `lost_in_travel`.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 from collections import namedtuple
@@ -22,10 +23,9 @@ from functools import cached_property
 from types import FunctionType, MemberDescriptorType
 from typing import Any, cast
 
-from swift_loader.batch.annotations import annotations_of
 from swift_loader.batch.identity import class_of, is_importable, register
 
-__all__ = ["MADE_BY_CLASS_STATEMENT", "lost_in_travel", "reduce"]
+__all__ = ["MADE_BY_CLASS_STATEMENT", "annotations_of", "lost_in_travel", "reduce"]
 
 Reduced = tuple[Any, ...]
 
@@ -258,3 +258,15 @@ def finish_enum(kind: EnumMeta, rest: tuple[dict[str, Any], dict[str, dict[str, 
     for name, attributes in of_members.items():
         for key, value in attributes.items():
             object.__setattr__(kind.__members__[name], key, value)
+
+
+def annotations_of(obj: Any) -> Any:
+    """The annotations of a function or class; as text where they name what is not there.
+
+    Such as what is imported for type checkers only. Python 3.14 evaluates them when they are asked for, so only then is an error seen.
+    """
+    try:
+        return obj.__annotations__
+    except Exception:  # noqa: BLE001 - whatever the expressions raise
+        library = importlib.import_module("annotationlib")
+        return library.get_annotations(obj, format=library.Format.STRING)

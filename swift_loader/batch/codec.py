@@ -38,7 +38,7 @@ from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.patterns import build, pattern_of
 from swift_loader.batch.placer import NoRoom, Placer
 from swift_loader.batch.rebuild import given_buffers
-from swift_loader.batch.reduce import BASE
+from swift_loader.batch.reduce import BASE, PlainPickler
 from swift_loader.errors import BatchError
 
 __all__ = ["decode", "decode_bytes", "encode", "encode_bytes"]
@@ -150,10 +150,6 @@ def decode_bytes(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> memoryview:
     return base[offset : offset + nbytes].data
 
 
-class _Plain(pickle.Pickler):
-    """The C pickler; a subclass, so that it takes an attribute."""
-
-
 def _encode(batch: Any, arena: Arena, by_dill: bool) -> bytes:
     try:
         return _dump(batch, Placer(arena, ByValue() if by_dill else None), by_dill)
@@ -166,7 +162,7 @@ def _encode(batch: Any, arena: Arena, by_dill: bool) -> bytes:
 def _dump(batch: Any, placer: Placer, by_dill: bool) -> bytes:
     file = io.BytesIO()
     given: list[pickle.PickleBuffer] = []
-    kind: Any = dill.Pickler if by_dill else _Plain
+    kind: Any = dill.Pickler if by_dill else PlainPickler
     pickler = kind(file, 5, buffer_callback=given.append)
     pickler.reducer_override = placer.reduce
     pickler.dump(batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copyreg
-from pickle import PickleBuffer
+from pickle import PickleBuffer, Pickler
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.identity import class_by_token, token_of
 from swift_loader.errors import BatchError
 
-__all__ = ["BASE", "DTYPE_NAMES", "Reducer", "why_not_cpu"]
+__all__ = ["BASE", "DTYPE_NAMES", "PlainPickler", "Reducer", "why_not_cpu"]
 
 Reduced = tuple[Any, ...]
 
@@ -32,6 +32,10 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
 #: Stands for the base in a skeleton: goes out of band, and where the skeleton is read the base
 #: comes in. Costs a byte, and no call.
 BASE = PickleBuffer(bytearray(1))
+
+
+class PlainPickler(Pickler):
+    """The C pickler; a subclass, so that it takes a `reducer_override`."""
 
 
 class Reducer:

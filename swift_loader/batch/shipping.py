@@ -38,7 +38,7 @@ from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.handles import Shipment, follow_tracker, shipping, tracker
 from swift_loader.batch.large import hold, large_as_arrays
 from swift_loader.batch.rebuild import given_buffers
-from swift_loader.batch.reduce import Reducer
+from swift_loader.batch.reduce import PlainPickler, Reducer
 from swift_loader.errors import BatchError, ShippingError
 
 __all__ = ["Payload", "hold_large", "pack", "unpack"]
@@ -134,7 +134,7 @@ def _apart(region: memoryview | mmap.mmap) -> tuple[Any, tuple[int, ...], tuple[
 
 def _pack(parts: dict[str, Any], elsewhere: bool) -> Payload:
     try:
-        return _dump(_Plain, parts, elsewhere)
+        return _dump(PlainPickler, parts, elsewhere)
     except (BatchError, RecursionError):
         raise
     except Exception:  # noqa: BLE001 (dill may do it; what it says is what counts then)
@@ -172,10 +172,6 @@ def _failure(elsewhere: bool, part: Any) -> Exception | None:
     except Exception as error:  # noqa: BLE001 (it is what was asked for)
         return error
     return None
-
-
-class _Plain(pickle.Pickler):
-    """The C pickler; a subclass, so that it takes an attribute."""
 
 
 class _Unpickler(pickle.Unpickler):

@@ -172,9 +172,9 @@ def _starved_s() -> float:
         return 0.0
 
 
-def busy_cpus(seconds: float = 0.5) -> float:
-    """How many CPUs other processes use, on average over `seconds` in which this one sleeps."""
-    share = psutil.cpu_percent(interval=seconds) / 100
+def busy_cpus() -> float:
+    """How many CPUs other processes use, on average over half a second in which this one sleeps."""
+    share = psutil.cpu_percent(interval=0.5) / 100
     return share * (psutil.cpu_count() or 1)
 
 

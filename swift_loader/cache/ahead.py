@@ -114,7 +114,7 @@ class Ahead:
             with self._lock:
                 self._under_way -= len(keys) - len(mine)
             if self._loop is not None and mine:
-                self._loop.submit(self._fetched(self._loop, mine, use))
+                self._loop.submit(self._fetched(mine, use))
             for key in mine if self._pool is not None and self._loop is None else ():
                 assert self._pool is not None
                 self._pool.submit(self._fetch_one, key, use)
@@ -137,7 +137,7 @@ class Ahead:
             self._client = Client(self._name, self._consumer)
         return self._client
 
-    async def _fetched(self, loop: Loop, keys: list[int], use: Use) -> None:
+    async def _fetched(self, keys: list[int], use: Use) -> None:
         many = getattr(self._dataset, "__getitems__", None)
         if callable(many):
             began_s = time.perf_counter()

@@ -18,14 +18,15 @@ from swift_loader.report.terminal import terminal_text
 __all__ = ["report_main"]
 
 
-def report_main(argv: Sequence[str] | None = None, prog: str = "swift-loader report") -> int:
+def report_main(argv: Sequence[str]) -> int:
     """Read benchmark files, print the report, and with ``--html`` write it as one page too.
 
     Returns 0, or 1 with a line on stderr when a file can't be read or written, or holds no run.
     Wrong arguments end in argparse's `SystemExit` with 2. `argv` without the program's name.
     """
     parser = argparse.ArgumentParser(
-        prog=prog, description="What the files of the option benchmark_file tell about runs."
+        prog="swift-loader report",
+        description="What the files of the option benchmark_file tell about runs.",
     )
     parser.add_argument("files", nargs="+", metavar="run.jsonl", help="benchmark files, or logs")
     parser.add_argument("--html", metavar="FILE", help="write a page to look at in a browser")

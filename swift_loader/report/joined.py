@@ -25,10 +25,11 @@ _OURS = 10_000_000  # process ids of ours in the joined file: above those of any
 _NEAR_US = 5_000.0  # two clocks of one machine differ by less
 
 
-def trace_main(argv: Sequence[str] | None = None, prog: str = "swift-loader trace") -> int:
+def trace_main(argv: Sequence[str]) -> int:
     """Join the files; returns 0, or 1 with a line on stderr. `argv` without the program's name."""
     parser = argparse.ArgumentParser(
-        prog=prog, description="Join a trace of the loader with one of torch.profiler."
+        prog="swift-loader trace",
+        description="Join a trace of the loader with one of torch.profiler.",
     )
     parser.add_argument("loader", metavar="run.json", help="what trace_file wrote")
     parser.add_argument("torch", metavar="torch.json", help="of export_chrome_trace; .gz too")
@@ -38,7 +39,7 @@ def trace_main(argv: Sequence[str] | None = None, prog: str = "swift-loader trac
         joined = join(read_trace(arguments.loader), _read_torch(arguments.torch))
         Path(arguments.out).write_text(json.dumps(joined), encoding="utf-8")
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"{prog}: {error}\n")
+        sys.stderr.write(f"swift-loader trace: {error}\n")
         return 1
     return 0
 

@@ -11,11 +11,11 @@ from typing import Any, NoReturn
 
 from swift_loader.errors import (
     ClosedError,
-    ConfigError,
     DroppedError,
     ProducerEndedError,
     ProducerGoneError,
     SharingError,
+    refuse,
 )
 from swift_loader.sharing.cut import Cutter
 from swift_loader.sharing.messages import (
@@ -349,8 +349,8 @@ def _check(batch_size: int | None, late: str, max_kept: int) -> None:
     if batch_size is not None and (
         isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1
     ):
-        raise ConfigError(f"batch_size={batch_size!r}: give a number of samples, or None")
+        refuse("batch_size", batch_size, "give a number of samples, or None")
     if late not in ("epoch", "now"):
-        raise ConfigError(f"late={late!r}: give 'epoch' or 'now'")
+        refuse("late", late, "give 'epoch' or 'now'")
     if max_kept < 1:
-        raise ConfigError(f"max_kept={max_kept!r}: give a number of batches, at least 1")
+        refuse("max_kept", max_kept, "give a number of batches, at least 1")

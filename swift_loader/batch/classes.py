@@ -263,7 +263,8 @@ def finish_enum(kind: EnumMeta, rest: tuple[dict[str, Any], dict[str, dict[str, 
 def annotations_of(obj: Any) -> Any:
     """The annotations of a function or class; as text where they name what is not there.
 
-    Such as what is imported for type checkers only. Python 3.14 evaluates them when they are asked for, so only then is an error seen.
+    Such as what is imported for type checkers only. Python 3.14 evaluates them when they are asked
+    for, so only then is an error seen.
     """
     try:
         return obj.__annotations__

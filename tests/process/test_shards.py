@@ -61,7 +61,8 @@ def go_on(
                 loader.load_state_dict(states)
             loader.start(consumer)
             iterator = iter(loader)
-            for step in range(steps[consumer]):
+            over = loader.state_dict()["epoch"] > 0  # for this consumer; the others go on with it
+            for step in range(0 if over else steps[consumer]):
                 if kill and step == 1:
                     os.kill(workers_of(loader)[0].pid, signal.SIGKILL)
                 batch = next(iterator, None)

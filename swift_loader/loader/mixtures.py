@@ -93,7 +93,7 @@ def _limits(mixture: MixturePlan) -> tuple[int, ...]:
         if weight and length < size:
             refuse(f"sources[{name!r}].batch_size", size, f"it has {length} samples, which make no "
                    f"batch, and exhausted={mixture.exhausted!r} ends with them")  # fmt: skip
-        limits.append(length // size if weight else 0)
+        limits.append(length // size)
     return tuple(limits)
 
 

@@ -3,7 +3,8 @@
 Where sources, weights by step and lengths are as they were, the sequence is the same, whoever gets
 it. Where something differs, another `MixturePlan` takes over at the first position that nobody has
 had, with the counts of every source; positions before it that somebody still has to get (consumers
-that did not make equal steps) are listed in it one by one. The epoch at hand keeps its length.
+that did not make equal steps) are listed in it one by one. The epoch at hand keeps its length, but
+for less than a step (`evened`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from swift_loader.plan.mixture import Hole, MixturePlan
 from swift_loader.plan.partition import joined
 from swift_loader.plan.rounds import Round
 
-__all__ = ["Remixed", "alike", "remix", "same_sequence"]
+__all__ = ["Remixed", "alike", "evened", "remix", "same_sequence"]
 
 _MOST_HOLES = 100_000
 
@@ -49,6 +50,18 @@ def same_sequence(old: Plan, plan: Plan, epoch: int) -> Plan:
     if mixture.first_position:
         mixture = _following(old, plan.mixture, epoch)
     return _with(plan, old, mixture)
+
+
+def evened(plan: Plan, count: int) -> int:
+    """How many of `count` positions, or some behind them, the rest of an epoch has: whole steps of
+    all consumers where the tail rule would leave some out or repeat some. The run is one sequence
+    (``exhausted="repeat"``), so the next epoch goes on behind them.
+    """
+    if plan.tail == "drop":
+        return count - count % (plan.batch_size * plan.nb_consumer)
+    if plan.tail == "pad" or plan.batch_size == 1 or count < plan.nb_consumer:
+        return count + -count % plan.nb_consumer
+    return count
 
 
 def remix(
@@ -88,7 +101,12 @@ def remix(
     )
     if mixture.restarts:
         mixture = replace(mixture, limits=_limits(was, mixture, epoch, begin))
-        mixture = replace(mixture, nb_positions=begin + mixture.nb_until_exhausted)
+        count = mixture.nb_until_exhausted if left else 0  # nothing left: the epoch is over
+    else:
+        count = evened(plan, len(holes) + mixture.nb_positions - begin) - len(holes)
+        if count < 0:
+            count = evened(plan, len(holes) + plan.batch_size * plan.nb_consumer) - len(holes)
+    mixture = replace(mixture, nb_positions=begin + count)
     if not begin:  # nothing of the epoch was had: it is a new one
         mixture = replace(mixture, nb_positions=new.nb_positions, limits=new.limits)
         whole = _with(plan, old, mixture)
@@ -221,8 +239,6 @@ def _limits(was: MixturePlan, new: MixturePlan, epoch: int, begin: int) -> tuple
         )
     }
     return tuple(
-        max(0, min(left.get(name, length), length)) // size if weight else 0
-        for name, length, size, weight in zip(
-            new.names, new.lengths, new.batch_sizes, new.weights_now, strict=True
-        )
+        max(0, min(left.get(name, length), length)) // size
+        for name, length, size in zip(new.names, new.lengths, new.batch_sizes, strict=True)
     )

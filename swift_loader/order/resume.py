@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 
 from swift_loader.errors import StateError
-from swift_loader.order.remix import alike, remix, same_sequence
+from swift_loader.order.remix import alike, evened, remix, same_sequence
 from swift_loader.order.state import Saved, State, differing, read
 from swift_loader.plan import Plan, Span
 from swift_loader.plan.partition import complement, joined
@@ -113,7 +113,10 @@ def _resume_mixture(begun: Saved, everyone: list[Saved], plan: Plan, consumer: i
     same_deal = _deal(old) == _deal(plan)
     spans = _left_over(begun, everyone)
     left = [(0, old.nb_samples)] if spans is None else list(spans)
-    if alike(old.mixture, plan.mixture) and (same_deal or len(plan.mixture.table) == 1):
+    count = sum(stop - start for start, stop in left)
+    even = old.mixture.restarts or evened(plan, count) == count
+    one_table = len(plan.mixture.table) == 1  # steps of another size would move the others
+    if alike(old.mixture, plan.mixture) and (same_deal or (one_table and even)):
         later = same_sequence(old, plan, epoch)
         own = everyone[consumer] if same_deal else begun
         if same_deal and own.epoch > epoch:

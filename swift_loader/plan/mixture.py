@@ -282,7 +282,7 @@ class MixturePlan:
             piece = pieces[-1]
             left = [limit - count for limit, count in zip(self.limits, piece.passed, strict=True)]
             weights = tuple(
-                weight if rest > 0 else 0.0
+                weight if rest > 0 or self.exhausted == "stop" else 0.0
                 for weight, rest in zip(piece.weights, left, strict=True)
             )
             if not any(weights):

@@ -53,6 +53,29 @@ def test_several_resumes_with_other_weights_and_consumers(stages: list[Any]) -> 
         assert abs(counts[name] - count) < 3 + len(stages) / 2
 
 
+@pytest.mark.parametrize(
+    "kind", [{"tail": "drop"}, {"tail": "pad"}, {"mix": "batch"}, {"exhausted": "stop"}], ids=str
+)
+@given(st.lists(st.tuples(deals, weights_of, st.integers(0, 25)), min_size=2, max_size=4))
+@settings(max_examples=40)
+def test_resumes_neither_repeat_nor_leave_out_a_sample(
+    kind: dict[str, Any], stages: list[Any]
+) -> None:
+    run, weights = None, WEIGHTS
+    for number, (deal, others, steps) in enumerate(stages):
+        weights = others if number % 2 else weights  # each second time, only the consumers differ
+        plan = plan_of(LENGTHS, **deal, **kind, weights=weights)
+        if run is None:
+            run = Run(plan)
+        else:
+            run.resume(plan)
+        if "exhausted" not in kind:
+            assert len({len(numbers) for numbers in run.numbers}) == 1, "steps are equal"
+        for _ in range(steps):
+            run.step()
+            assert rounds_are_whole(run.seen, LENGTHS)
+
+
 @given(st.lists(st.tuples(deals, st.integers(0, 30), st.booleans()), min_size=2, max_size=5),
        st.sampled_from(["repeat", "drop", "stop"]))  # fmt: skip
 @settings(max_examples=60)

@@ -19,6 +19,7 @@ import typing
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
+from struct import Struct
 from types import (
     CellType,
     CodeType,
@@ -226,6 +227,13 @@ def _reduce_parameters(variable: Any) -> Any:
     return NotImplemented if is_importable(variable) else (type(variable), (variable.__name__,))
 
 
+def _reduce_new_type(kind: Any) -> Any:
+    """A `NewType`, which pickle knows by its name only, too."""
+    if is_importable(kind):
+        return NotImplemented
+    return type(kind), (kind.__qualname__, kind.__supertype__), {"__module__": kind.__module__}
+
+
 def make_alias(name: str, value: Any, type_params: tuple[Any, ...]) -> Any:
     """What a `type` statement gives."""
     return cast(Any, typing).TypeAliasType(name, value, type_params=type_params)
@@ -256,12 +264,14 @@ _REDUCERS: dict[type, Callable[[Any], Any]] = {
     CellType: lambda cell: (make_cell, ()),  # filled by the functions that use it
     ModuleType: _reduce_module,
     MethodType: _reduce_method,
+    Struct: lambda it: (Struct, (it.format,)),
     property: lambda it: (property, (it.fget, it.fset, it.fdel, it.__doc__)),
     staticmethod: lambda it: (staticmethod, (it.__func__,)),
     classmethod: lambda it: (classmethod, (it.__func__,)),
     MappingProxyType: lambda proxy: (make_mapping_proxy, (dict(proxy),)),
     cached_property: lambda it: (make_cached_property, (it.func, it.attrname)),  # has a lock
     TypeVar: _reduce_typevar,
+    typing.NewType: _reduce_new_type,
     typing.ParamSpec: _reduce_parameters,
     _Cached: _reduce_cached,
 }

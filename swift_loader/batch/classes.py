@@ -47,7 +47,7 @@ def reduce(kind: type, token: str) -> Reduced:
     `token`: what it is known by from then on; empty where each process that reads it is to have
     one of its own.
     """
-    if isinstance(kind, EnumMeta) and kind.__members__:
+    if isinstance(kind, EnumMeta):
         make, arguments, finish, rest = _reduce_enum(kind)
     elif kind.__bases__ == (tuple,) and hasattr(kind, "_field_defaults"):
         make, arguments, finish, rest = _reduce_named_tuple(kind)
@@ -96,7 +96,7 @@ def lost_in_travel(kind: type) -> tuple[str, bool]:
     return "", False
 
 
-_KNOWN_TO_DO = ("abc", "builtins", "enum", "typing")
+_KNOWN_TO_DO = ("abc", "builtins", "enum", "typing", "typing_extensions")
 
 
 def _parameters(function: Any) -> list[inspect.Parameter]:
@@ -128,6 +128,8 @@ def _reduce_class(kind: type) -> Reduced:
     _, owner = _hook(kind)
     meta: Any = type(kind)
     maker = next(each for each in meta.__mro__ if is_importable(each))
+    if meta.__name__ == "_TypedDictMeta":  # it takes other bases than the class has then
+        maker = type
     quiet = owner is not object and not is_importable(owner)
     if maker is meta and meta.__module__ not in _KNOWN_TO_DO:
         plain = {name: value for name, value in rest.items() if _is_plain(value)}
@@ -231,8 +233,25 @@ def _reduce_enum(kind: EnumMeta) -> Reduced:
         name: {key: value for key, value in vars(member).items() if key not in _MADE_BY_MEMBER}
         for name, member in members.items()
     }
-    arguments = type(kind), kind.__bases__, names, values
+    arguments = type(kind), kind.__bases__, names, values, _made_of(kind, members)
     return make_enum, arguments, finish_enum, (of_class, of_members)
+
+
+def _made_of(kind: Any, members: dict[str, Enum]) -> Any:
+    """The builtin type that holds a member's data, and the data; None where its value makes it."""
+    data_type = kind._member_type_
+    own = any(
+        vars(each).get("__new_member__") for each in kind.__mro__ if each.__module__ != "enum"
+    )
+    if not own and data_type.__module__ == "builtins":
+        return None
+    base: Any = next(
+        one for one in data_type.__mro__ if not one.__flags__ & MADE_BY_CLASS_STATEMENT
+    )
+    if base is object:
+        return base, [()] * len(members)
+    taken = getattr(base, "__getnewargs__", None)
+    return base, [taken(one) if taken else base.__reduce__(one)[1] for one in members.values()]
 
 
 def make_enum(
@@ -240,14 +259,30 @@ def make_enum(
     bases: tuple[type, ...],
     names: tuple[str, str, str, str | None],
     values: list[tuple[str, Any]],
+    made_of: tuple[Any, list[tuple[Any, ...]]] | None,
 ) -> EnumMeta:
     """An enumeration with these members and nothing else yet."""
     name, module, qualname, doc = names
     body: Any = meta.__prepare__(name, bases)
     body["__module__"], body["__qualname__"], body["__doc__"] = module, qualname, doc
+    if made_of is not None:
+        body["__new__"] = _giving(*made_of, [value for _, value in values])
     for member, value in values:
         body[member] = value
     return meta(name, bases, body)
+
+
+def _giving(base: Any, data: list[tuple[Any, ...]], values: list[Any]) -> Callable[..., Any]:
+    """A `__new__` that gives one member after the other."""
+    left = zip(data, values, strict=True)
+
+    def new(kind: Any, *_: Any) -> Any:
+        own, value = next(left)
+        member = base.__new__(kind, *own)
+        member._value_ = value
+        return member
+
+    return new
 
 
 def finish_enum(kind: EnumMeta, rest: tuple[dict[str, Any], dict[str, dict[str, Any]]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import collections
 import dataclasses
+import datetime
 import enum
 import functools
 import io
@@ -14,6 +15,7 @@ import operator
 import os
 import pickle
 import queue
+import struct
 import sys
 import threading
 import typing
@@ -363,6 +365,47 @@ def test_local_enumerations_stay_enumerations() -> None:
     assert name.A == "a"
 
 
+def _enums_made_by_other_types() -> Any:
+    class Coded(bytes, enum.Enum):
+        def __new__(cls, code: int, label: str) -> Any:
+            made = bytes.__new__(cls, [code])
+            made._value_ = code
+            made.label = label
+            return made
+
+    class Letter(Coded):
+        A = 1, "a"
+        B = 2, "b"
+        ALSO_A = 1, "c"
+
+    class Day(datetime.date, enum.Enum):
+        FIRST = 2020, 1, 2
+        NEXT = 2021, 3, 4
+
+    @dataclasses.dataclass(frozen=True)
+    class Size:
+        x: int
+        y: int = 2
+
+    class Sizes(Size, enum.Enum):
+        SMALL = 1
+        LARGE = 3, 4
+
+    return Coded, Letter, Day, Sizes
+
+
+def test_members_of_enumerations_hold_the_data_that_they_held() -> None:
+    coded, letter, day, sizes = by_value(_enums_made_by_other_types)
+    assert issubclass(letter, coded)
+    assert not coded.__members__
+    assert letter(2) is letter.B
+    assert (bytes(letter.B), letter.B.label) == (b"\2", "b")
+    assert letter.ALSO_A is letter.A
+    assert day(datetime.date(2021, 3, 4)) is day.NEXT
+    assert day.FIRST.month == 1
+    assert [(size.x, size.y) for size in sizes] == [(1, 2), (3, 4)]
+
+
 T = TypeVar("T")
 
 
@@ -438,6 +481,34 @@ def test_parameters_of_types_travel() -> None:
     wrap, wrapped = by_value(_type_parameters)
     assert type(wrap(len)) is wrapped
     assert [one.__name__ for one in wrapped.__parameters__] == ["parameters"]
+
+
+def _dicts_and_new_types() -> Any:
+    class Sample(typing.TypedDict):
+        image: bytes
+
+    class Labelled(Sample, total=False):
+        label: int
+
+    index = typing.NewType("index", int)
+
+    def read(i: index) -> Labelled:
+        return Labelled(image=b"", label=layout.unpack(b"\1\0")[0])
+
+    layout = struct.Struct("<h")
+    read.__annotations__ = {"i": index, "return": Labelled}
+    return Sample, Labelled, index, read
+
+
+def test_typed_dicts_new_types_and_structs_travel() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sample, labelled, index, read = by_value(_dicts_and_new_types)
+    assert read(0) == {"image": b"", "label": 1}
+    assert read.__annotations__ == {"i": index, "return": labelled}
+    assert (labelled.__required_keys__, labelled.__optional_keys__) == ({"image"}, {"label"})
+    assert typing.is_typeddict(sample)
+    assert (index(3), index.__name__, index.__supertype__) == (3, "index", int)
 
 
 def _of_script(text: str, name: str) -> Any:

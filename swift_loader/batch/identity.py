@@ -16,8 +16,8 @@ from typing import Any
 from uuid import uuid4
 
 __all__ = [
-    *("class_by_token", "class_of", "is_importable", "main_has", "main_is_shared", "register"),
-    "token_of",
+    *("class_by_token", "class_here", "class_of", "is_importable", "main_has", "main_is_shared"),
+    *("number_here", "register", "staying_here", "token_of"),
 ]
 
 _prefix = uuid4().hex
@@ -37,6 +37,39 @@ def main_has(names: Container[str]) -> Iterator[None]:
         yield
     finally:
         _of_main.reset(token)
+
+
+#: By number: classes that batches speak of which never leave this process.
+_here: ContextVar[dict[int, type] | None] = ContextVar("here", default=None)
+
+
+@contextmanager
+def staying_here(classes: dict[int, type]) -> Iterator[None]:
+    """While a batch becomes bytes and a batch again in one process: its classes stay themselves.
+
+    `classes` keeps them for as long as such bytes may be read.
+    """
+    token = _here.set(classes)
+    try:
+        yield
+    finally:
+        _here.reset(token)
+
+
+def number_here(kind: type) -> int | None:
+    """What `class_here` takes for a class of a batch that stays here; None if batches leave."""
+    classes = _here.get()
+    if classes is None:
+        return None
+    classes[id(kind)] = kind
+    return id(kind)
+
+
+def class_here(number: int) -> type:
+    """The class with this number."""
+    classes = _here.get()
+    assert classes is not None
+    return classes[number]
 
 
 class _All(Container[str]):

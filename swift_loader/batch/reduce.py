@@ -13,7 +13,7 @@ from torch import Tensor
 
 from swift_loader.batch import rebuild
 from swift_loader.batch.byvalue import ByValue
-from swift_loader.batch.identity import class_by_token, token_of
+from swift_loader.batch.identity import class_by_token, class_here, number_here, token_of
 from swift_loader.errors import BatchError
 
 __all__ = ["BASE", "DTYPE_NAMES", "PlainPickler", "Reducer", "why_not_cpu"]
@@ -71,6 +71,9 @@ class Reducer:
             token = token_of(obj)
             if token is not None:
                 return class_by_token, (token, obj.__module__, obj.__qualname__)
+            number = number_here(obj)
+            if number is not None:
+                return class_here, (number,)
         return NotImplemented if self._by_value is None else self._by_value.reduce(obj)
 
     def lay_buffers(self, buffers: list[PickleBuffer]) -> list[int]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swift_loader.batch.fetch import BadSampleError
+from swift_loader.batch.identity import staying_here
 from swift_loader.batch.seeding import generators_untouched
 from swift_loader.errors import ClosedError, TooManyBadSamplesError
 from swift_loader.loader.delivering import Delivering
@@ -63,6 +64,7 @@ class InProcess(Delivering):
         self._plans: dict[int, Plan] = {}
         self._part: EpochPart | None = None
         self._batches: Iterator[tuple[Number, bytes]] = iter(())
+        self._classes: dict[int, type] = {}  # of batches
         self._max_bad = max_bad_samples
         self._nb_bad = 0
         self._closed = False
@@ -88,7 +90,7 @@ class InProcess(Delivering):
         number, details = found
         item = Item(0)
         try:
-            with generators_untouched():
+            with generators_untouched(), staying_here(self._classes):
                 self._make(number, details, item)
         except EndOfShard:
             return None

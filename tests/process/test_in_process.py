@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import os
 import re
 import traceback
@@ -306,3 +308,30 @@ def test_the_length_and_the_sampler_are_those_of_the_epoch_at_hand(options: Any)
         assert len(loader) == len(first) - 1  # before anything is begun
         assert list(loader.sampler) == [index for batch in first[1:] for index in batch]
         assert [batch.tolist() for batch in loader] == first[1:]
+
+
+def test_classes_of_a_batch_are_those_of_the_script() -> None:
+    class Colour(enum.Enum):
+        RED = 1
+
+    @dataclasses.dataclass
+    class Item:
+        colour: Colour
+        at: torch.Tensor
+
+    class Rows:
+        def __len__(self) -> int:
+            return 12
+
+        def __getitem__(self, i: int) -> Any:
+            return Item(Colour.RED, torch.tensor(i)), lambda: Colour  # which pickle can't take
+
+    def listed(samples: list[Any]) -> list[Any]:
+        return samples
+
+    with SwiftLoader(Rows(), batch_size=2, num_workers=0, collate_fn=listed) as loader:
+        for batch in loader:
+            for item, function in batch:
+                assert type(item) is Item
+                assert item.colour is Colour.RED
+                assert function() is Colour

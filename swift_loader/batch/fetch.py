@@ -72,6 +72,7 @@ class Fetcher:
     `progress[0]` is set to the index of each sample before it is fetched, where it is a number.
     `transform` is called with each sample, by the calling thread, in the order of the batch; what
     it raises counts as the sample's. `kept` is asked first for samples whose keys are numbers.
+    `loop`: where the data set's coroutines run, `pool`: the threads that fetch, if there are any.
     """
 
     def __init__(
@@ -96,29 +97,19 @@ class Fetcher:
         self._cells = self._progress = progress
         self._many = getattr(dataset, "__getitems__", None)
         self._source_of = getattr(dataset, "samples_of_same_source", None)
-        self._loop = Loop() if is_asynchronous(dataset) else None
-        self._pool = (
+        self.loop = Loop() if is_asynchronous(dataset) else None
+        self.pool = (
             ThreadPoolExecutor(threads, thread_name_prefix="swift_loader-fetch")
             if threads > 1
             else None
         )
 
-    @property
-    def loop(self) -> Loop | None:
-        """Where the data set's coroutines run, if it has any."""
-        return self._loop
-
-    @property
-    def pool(self) -> ThreadPoolExecutor | None:
-        """The threads that fetch samples, if there are any."""
-        return self._pool
-
     def ahead(self, indices: Any) -> list[Future[Any]]:
         """Have samples fetched that are wanted later, by coroutines: `fetch` takes the results."""
-        assert self._loop is not None
+        assert self.loop is not None
         if callable(self._many):
-            return [self._loop.submit(self._many(indices))]
-        return [self._loop.submit(self._plain[index]) for index in list(indices)]
+            return [self.loop.submit(self._many(indices))]
+        return [self.loop.submit(self._plain[index]) for index in list(indices)]
 
     def fetch(
         self, indices: Any, plain: bool = True, begun: list[Future[Any]] | None = None
@@ -134,14 +125,14 @@ class Fetcher:
         self._progress = self._cells if plain else [-1]
         if self._kept is not None and plain:
             return self._finished(indices, self._kept.fetch(indices, self._made))
-        if self._loop is not None:
+        if self.loop is not None:
             return self._finished(indices, self._awaited(indices, begun))
         if callable(self._many):
             return self._fetch_many(indices)
         if not plain:
             indices = list(indices)
-        if self._pool is not None:
-            return self._finished(indices, list(self._pool.map(self._try, indices)))
+        if self.pool is not None:
+            return self._finished(indices, list(self.pool.map(self._try, indices)))
         samples: list[Any] = []
         dataset, progress = self._plain, self._progress
         try:
@@ -176,18 +167,18 @@ class Fetcher:
         return self._stopwatch.read()
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._loop is not None:
-            self._loop.close()
+        if self.pool is not None:
+            self.pool.shutdown(wait=False, cancel_futures=True)
+        if self.loop is not None:
+            self.loop.close()
 
     def _made(self, indices: list[int]) -> list[Any]:
         """The samples of these, whatever the policy: `Raised` for those that raised."""
-        if self._loop is not None:
+        if self.loop is not None:
             kept: list[Any] = self._awaited(indices, None)
             return kept
         if not callable(self._many):
-            each = map if self._pool is None else self._pool.map
+            each = map if self.pool is None else self.pool.map
             return list(each(self._try, indices))
         self._progress[0] = indices[0]
         try:
@@ -284,7 +275,7 @@ class Fetcher:
     def _try(self, index: Any) -> Any:
         self._progress[0] = index
         try:
-            if self._loop is not None:
+            if self.loop is not None:
                 return self._asked_alone(index)
             return self._dataset[index]
         except BaseException as error:
@@ -293,11 +284,11 @@ class Fetcher:
             return Raised(error)
 
     def _asked_alone(self, index: Any) -> Any:
-        assert self._loop is not None
+        assert self.loop is not None
         if callable(self._many):
-            [sample] = self._loop.submit(self._many([index])).result()
+            [sample] = self.loop.submit(self._many([index])).result()
             return sample
-        return self._loop.submit(self._plain[index]).result()
+        return self.loop.submit(self._plain[index]).result()
 
     def _resolve(self, indices: Sequence[Any], results: list[Any]) -> tuple[list[Any], list[Bad]]:
         """Apply the policy to the bad ones among `results`."""

@@ -32,7 +32,7 @@ class WorkerRow:
     """One worker over all the processes that it has been. `Meter` counts into it."""
 
     __slots__ = (
-        "_before", "_cpu_s", "_cpu_wait_s", "_mark", "_process", "batches", "busy_s", "pid",
+        "_before", "_cpu_s", "_cpu_wait_s", "_process", "batches", "busy_s", "mark_s", "pid",
         "restarts", "running",
     )  # fmt: skip
 
@@ -48,7 +48,7 @@ class WorkerRow:
         self._cpu_s: float | None = None
         self._cpu_wait_s: float | None = None
         self._before = (0.0, 0.0)
-        self._mark = (0.0, 0.0)
+        self.mark_s = (0.0, 0.0)
 
     def place(self, pid: int | None) -> None:
         """From now on it is process `pid`; None: none of this machine."""
@@ -56,15 +56,10 @@ class WorkerRow:
         self._cpu_s = self._cpu_wait_s = self._process = None
         self.pid = pid
 
-    @property
-    def mark_s(self) -> tuple[float, float]:
-        """CPU time, and waiting for a CPU, before the first batch: it was starting."""
-        return self._mark
-
     def mark(self) -> None:
         """The first batch has come."""
         self._look()
-        self._mark = self._used()
+        self.mark_s = self._used()
 
     def _used(self) -> tuple[float, float]:
         cpu_s, waited_s = self._before

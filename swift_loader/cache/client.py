@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_loader.cache.files import ForeignFilesError, checksum, data_path, open_private
+from swift_loader.cache.files import ForeignError, checksum, data_path, open_private
 from swift_loader.cache.messages import (
     CLAIMING,
     IN_FILE,
@@ -44,7 +44,7 @@ from swift_loader.cache.messages import (
     Trouble,
 )
 from swift_loader.cache.naming import StoreName
-from swift_loader.cache.starting import ForeignStoreError, connect_or_start
+from swift_loader.cache.starting import connect_or_start
 from swift_loader.plan import Plan
 from swift_loader.telemetry.stats import CacheStats
 from swift_loader.transport.channel import Channel, ChannelClosedError
@@ -91,9 +91,9 @@ class Client:
             try:
                 self._enter(consumer)
                 return
-            except (ChannelClosedError, OSError, ForeignStoreError, StoreGoneError) as error:
+            except (ChannelClosedError, OSError, StoreGoneError) as error:
                 self.close()
-                if not left or isinstance(error, ForeignStoreError):
+                if not left or isinstance(error, ForeignError):
                     raise StoreGoneError(str(error)) from error
 
     def _enter(self, consumer: int) -> None:
@@ -246,7 +246,7 @@ class Client:
             assert self._folder is not None
             try:
                 fd = open_private(data_path(self._folder, segment), os.O_RDONLY)
-            except (OSError, ForeignFilesError):
+            except OSError:
                 return None
             try:
                 # Private, so that it is writable: torch warns of tensors that are not.
@@ -295,7 +295,7 @@ class Client:
             if written == sum(map(len, pieces)):
                 return checksum(*pieces)
             why = "there is no room left"
-        except (OSError, ForeignFilesError) as error:
+        except OSError as error:
             why = str(error)
         self._send(Trouble(why))
         heard: Heard = self._receive(Heard)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from swift_loader.cache.files import (
-    ForeignFilesError,
     Record,
     checksum,
     data_path,
@@ -44,7 +43,7 @@ def cache(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         return _run(options)
-    except (ForeignFilesError, OSError) as error:
+    except OSError as error:
         raise ConfigError(str(error)) from error
 
 
@@ -140,7 +139,7 @@ def _remove(folder: Path) -> None:
 def _is_sound(folder: Path, record: Record) -> bool:
     try:
         fd = open_private(data_path(folder, record.segment), os.O_RDONLY)
-    except (OSError, ForeignFilesError):
+    except OSError:
         return False
     try:
         data = os.pread(fd, record.numbers + record.skeleton, record.offset)

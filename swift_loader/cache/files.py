@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from swift_loader.cache.extents import extent_of
 
 __all__ = [
-    *("ForeignFilesError", "Index", "Record", "boot_number", "checksum"),
+    *("ForeignError", "Index", "Record", "boot_number", "checksum"),
     *("data_path", "folder_of", "open_private", "private_folder", "read_index", "write_about"),
 ]
 
@@ -62,8 +62,8 @@ _RECORD: Final = np.dtype(
 assert _RECORD.itemsize == 64
 
 
-class ForeignFilesError(Exception):
-    """A folder or file belongs to another user, or is open to others. Says which."""
+class ForeignError(PermissionError):
+    """A folder, a file or a store belongs to another user, or is open to others. Says which."""
 
 
 class Record(NamedTuple):
@@ -105,7 +105,7 @@ def folder_of(disk: str, key: str | None, imprint: str) -> Path:
 
 
 def private_folder(folder: Path) -> None:
-    """Make it where it is not there. Raises `ForeignFilesError` unless it is this user's own."""
+    """Make it where it is not there. Raises `ForeignError` unless it is this user's own."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -125,9 +125,9 @@ def open_private(path: Path, flags: int) -> int:
 
 def _check_own(path: Path, found: os.stat_result, is_kind: Any) -> None:
     if found.st_uid != os.geteuid() or not is_kind(found.st_mode):
-        raise ForeignFilesError(f"{path} belongs to another user, or is no plain file or folder")
+        raise ForeignError(f"{path} belongs to another user, or is no plain file or folder")
     if found.st_mode & 0o077:
-        raise ForeignFilesError(f"{path} is open to other users (mode {found.st_mode & 0o777:o})")
+        raise ForeignError(f"{path} is open to other users (mode {found.st_mode & 0o777:o})")
 
 
 def data_path(folder: Path, segment: int) -> Path:
@@ -195,7 +195,7 @@ class Index:
     """The store's end of a folder: it appends records, and deals out room in segments.
 
     `records`: what was there when it was opened. `may_write`: False where another store (of another
-    host, say) writes here, or files can't be written any more. Raises `ForeignFilesError` and
+    host, say) writes here, or files can't be written any more. Raises `ForeignError` and
     `OSError`.
     """
 

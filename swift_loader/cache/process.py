@@ -19,7 +19,7 @@ from contextlib import suppress
 from mmap import PAGESIZE
 
 from swift_loader.cache.books import Books, Reply
-from swift_loader.cache.files import ForeignFilesError, Index, folder_of, write_about
+from swift_loader.cache.files import Index, folder_of, write_about
 from swift_loader.cache.messages import (
     WAITING,
     Ask,
@@ -180,7 +180,7 @@ class Store:
     def _open_files(self, name: StoreName, disk: str) -> Index | None:
         try:
             index = Index(folder_of(disk, name.key, name.imprint), name.disk_size)
-        except (OSError, ForeignFilesError) as error:
+        except OSError as error:
             self._note = str(error)
             return None
         if not index.may_write:
@@ -194,7 +194,7 @@ class Store:
         }
         try:
             write_about(index.folder, about)
-        except (OSError, ForeignFilesError) as error:  # the disk is full: what is there is read
+        except OSError as error:  # the disk is full: what is there is read
             self._note = str(error)
         return index
 

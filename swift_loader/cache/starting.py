@@ -14,17 +14,17 @@ import errno
 import fcntl
 import os
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from swift_loader.cache.files import ForeignError, private_folder
 from swift_loader.transport.channel import Channel
 from swift_loader.transport.peer import same_user
 
-__all__ = ["ForeignStoreError", "connect_or_start"]
+__all__ = ["connect_or_start"]
 
 _BACKLOG = 1024
 _TRIES = 3
@@ -37,14 +37,10 @@ _BOOT = (
 )
 
 
-class ForeignStoreError(Exception):
-    """Who listens at the address is another user. Nothing was read from it."""
-
-
 def connect_or_start(address: str) -> Channel:
     """A channel to the store at `address`, which is started where there is none.
 
-    Raises `ForeignStoreError`, and `OSError` where no process can be started.
+    Raises `ForeignError`, and `OSError` where no process can be started.
     """
     for _ in range(_TRIES):
         channel = _connect(address)
@@ -71,12 +67,7 @@ else:
 
     def _place(address: str) -> str:
         folder = Path(tempfile.gettempdir()) / f"swift_loader-{os.geteuid()}"
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        found = os.lstat(folder)
-        own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-        if not own or found.st_mode & 0o077:
-            raise ForeignStoreError(f"{folder} is not this user's own, or is open to others")
+        private_folder(folder)
         return str(folder / f"{address.rpartition('-')[2]}.cache")
 
 
@@ -92,7 +83,7 @@ def _connect(address: str) -> Channel | None:
         raise
     if not same_user(sock):
         sock.close()
-        raise ForeignStoreError(f"who listens at {address} is another user")
+        raise ForeignError(f"who listens at {address} is another user")
     return Channel(sock)
 
 

@@ -589,7 +589,8 @@ def test_files_that_are_open_to_others_are_not_read(
 def test_a_store_of_another_user_is_not_asked() -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to be another user")
-    from swift_loader.cache.starting import ForeignStoreError, connect_or_start
+    from swift_loader.cache.files import ForeignError
+    from swift_loader.cache.starting import connect_or_start
 
     address = f"swift_loader-cache-test-{secrets.token_hex(4)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -599,5 +600,5 @@ def test_a_store_of_another_user_is_not_asked() -> None:
             listener.listen(1)
         finally:
             os.seteuid(0)
-        with pytest.raises(ForeignStoreError):
+        with pytest.raises(ForeignError):
             connect_or_start(address)

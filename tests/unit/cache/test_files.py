@@ -10,7 +10,7 @@ import pytest
 
 from swift_loader.cache import files
 from swift_loader.cache.files import (
-    ForeignFilesError,
+    ForeignError,
     Index,
     Record,
     checksum,
@@ -215,7 +215,7 @@ def test_files_that_are_open_to_others_or_links_are_refused(
     index.close()
     path = folder / name
     path.chmod(0o640)
-    with pytest.raises(ForeignFilesError, match="open to other users"):
+    with pytest.raises(ForeignError, match="open to other users"):
         open_private(path, os.O_RDONLY)
     path.chmod(0o600)
     os.rename(path, tmp_path / "elsewhere")
@@ -231,12 +231,12 @@ def test_folders_of_others_and_links_to_folders_are_refused(
     private_folder(own)
     link = tmp_path / "link"
     link.symlink_to(own)
-    with pytest.raises(ForeignFilesError, match="another user"):
+    with pytest.raises(ForeignError, match="another user"):
         private_folder(link)
     monkeypatch.setattr(os, "geteuid", lambda: own.stat().st_uid + 1)
-    with pytest.raises(ForeignFilesError, match="another user"):
+    with pytest.raises(ForeignError, match="another user"):
         private_folder(own)
-    with pytest.raises(ForeignFilesError, match="another user"):
+    with pytest.raises(ForeignError, match="another user"):
         Index(own, None)
 
 

@@ -28,7 +28,8 @@ _NAMED = (
 )  # fmt: skip
 _REAL_TIME = range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if sys.platform == "linux" else ()
 _THERE = {int(number) for number in signal.Signals if number.name in _NAMED}  # of this system
-QUIET_SIGNALS = frozenset(_THERE | {*_REAL_TIME}) - {int(STACK_SIGNAL)}
+# Also `STACK_SIGNAL`, until a worker shows its stacks: one that is being born is asked too soon.
+QUIET_SIGNALS = frozenset(_THERE | {*_REAL_TIME})
 
 
 def do_nothing(number: int, frame: Any) -> None:

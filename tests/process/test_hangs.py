@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import select
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from swift_loader import SwiftLoader, WorkerDiedError, WorkerTimeoutError
+from swift_loader.pipeline.link import Event, Gone, Up
+from swift_loader.pipeline.local import LocalLink
+from swift_loader.worker.place import Place
 from tests import datasets
 from tests.conformance import indices_of
 from tests.process.test_crashes import remaining, workers_of
@@ -89,3 +94,22 @@ def test_loop_may_go_on_after_a_timeout_and_loses_nothing(tmp_path: Path) -> Non
             except WorkerTimeoutError:
                 continue
         assert seen == list(range(6))
+
+
+def test_a_worker_that_is_asked_for_its_stack_as_soon_as_it_runs_lives_on() -> None:
+    with SwiftLoader(datasets.Numbers, {"n": 4}, batch_size=2, validate=False) as loader:
+        launcher, fd = loader._engine._launcher, loader._engine.payload_fd
+        assert launcher is not None
+        for worker in range(5):
+            link = LocalLink(launcher, worker, Place(0, 1, 1, 0, None), fd, 1)
+            events: list[Event] = []
+            while not events:
+                select.select(link.filenos(), [], [])
+                events += link.receive()
+            link.stack()
+            while not any(isinstance(event, (Up, Gone)) for event in events):
+                select.select(link.filenos(), [], [])
+                events += link.receive()
+            assert isinstance(events[-1], Up)
+            link.close()
+            link.wait_closed(time.monotonic() + 10)

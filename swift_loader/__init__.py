@@ -11,6 +11,7 @@ from swift_loader.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from swift_loader.batch.fetch import SKIP
+    from swift_loader.batch.seeding import RandomGenerators, random_generators
     from swift_loader.cache import Cache
     from swift_loader.containers.array_dataset import ArrayDataset, Windows
     from swift_loader.containers.shared_list import SharedList
@@ -45,6 +46,7 @@ __all__ = [
     "NoRoomError",
     "Packed",
     "PlanMismatchError",
+    "RandomGenerators",
     "Shards",
     "SharedList",
     "ShippingError",
@@ -56,6 +58,7 @@ __all__ = [
     "WorkerDiedError",
     "WorkerError",
     "WorkerTimeoutError",
+    "random_generators",
 ]
 
 # Found when first asked for (PEP 562): the loader imports torch, which takes seconds, and the
@@ -66,6 +69,8 @@ _MODULES = {
     "Source": "swift_loader.sources.mixture",
     "Packed": "swift_loader.sources.packed",
     "SKIP": "swift_loader.batch.fetch",
+    "RandomGenerators": "swift_loader.batch.seeding",
+    "random_generators": "swift_loader.batch.seeding",
     "ArrayDataset": "swift_loader.containers.array_dataset",
     "Shards": "swift_loader.sources.shards",
     "SharedList": "swift_loader.containers.shared_list",

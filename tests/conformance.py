@@ -1,4 +1,4 @@
-"""What must hold for every kind of worker: child processes, endpoints, Ray actors.
+"""What must hold for every kind of worker: child processes, threads, endpoints, Ray actors.
 
 A test module for a kind subclasses `Conformance` and says how a loader with such workers is made.
 """
@@ -50,6 +50,7 @@ class Conformance:
 
     own_machine = True  # environment, CPUs and signals are as in this process
     settings_arrive = True
+    augmented: Any = datasets.Augmented  # draws from what is seeded for a batch
 
     def loader(self, dataset: Any, kwargs: dict[str, Any], **options: Any) -> SwiftLoader:
         raise NotImplementedError
@@ -87,7 +88,7 @@ class Conformance:
         seen = []
         for workers in (1, 2, 5):
             with self.loader(
-                datasets.Augmented, {"n": 24}, batch_size=4, worker_per_consumer=workers
+                self.augmented, {"n": 24}, batch_size=4, worker_per_consumer=workers
             ) as loader:
                 torch.manual_seed(1)
                 np.random.seed(1)
@@ -108,7 +109,7 @@ class Conformance:
         draws = []
         for consumer in range(2):
             with self.loader(
-                datasets.Augmented, {"n": 24}, batch_size=4, nb_consumer=2, worker_per_consumer=2
+                self.augmented, {"n": 24}, batch_size=4, nb_consumer=2, worker_per_consumer=2
             ) as loader:
                 loader.start(consumer)
                 draws += [value for batch in loader for value in batch["torch"].flatten().tolist()]
@@ -213,15 +214,15 @@ class Conformance:
 
     def test_state_resumes_exactly_in_mid_epoch(self) -> None:
         options = {"batch_size": 4, "worker_per_consumer": 2, "shuffle": True}
-        with self.loader(datasets.Augmented, {"n": 50}, **options) as loader:
+        with self.loader(self.augmented, {"n": 50}, **options) as loader:
             undisturbed = [[_plain(batch) for batch in loader] for _ in range(3)]
-        with self.loader(datasets.Augmented, {"n": 50}, **options) as loader:
+        with self.loader(self.augmented, {"n": 50}, **options) as loader:
             list(loader)
             iterator = iter(loader)
             for _ in range(5):
                 next(iterator)
             state = loader.state_dict()
-        with self.loader(datasets.Augmented, {"n": 50}, **options) as loader:
+        with self.loader(self.augmented, {"n": 50}, **options) as loader:
             loader.load_state_dict(state)
             assert loader.state_dict() == state
             rest = [_plain(batch) for batch in loader]

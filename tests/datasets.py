@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
+from swift_loader import random_generators
+
 
 class Numbers:
     """Sample `i` is ``(a row that holds i, i)``."""
@@ -64,6 +66,19 @@ class Augmented(Numbers):
             "random": random.random(),
             "numpy": np.random.rand(),
             "torch": torch.rand(2),
+        }
+
+
+class AugmentedByItsOwn(Numbers):
+    """The same from generators of the batch, which a worker that is a thread can seed, too."""
+
+    def __getitem__(self, i: int) -> dict[str, Any]:  # type: ignore[override]
+        own = random_generators()
+        return {
+            "index": i,
+            "random": own.python.random(),
+            "numpy": own.numpy.random(),
+            "torch": torch.rand(2, generator=own.torch),
         }
 
 

@@ -19,6 +19,7 @@ MODULES = {
     "own-timings": "own_timings",
     "metrics": "metrics_cost",
     "advice": "advice",
+    "threads": "thread_workers",
     "step-time": "step_time",
     "scaling": "scaling",
     "sharing": "sharing",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import torch
-
 from swift_loader.batch.fetch import Source
+from swift_loader.batch.seeding import generators_drawn_from
 from swift_loader.errors import ConfigError
 
 __all__ = ["Watched", "no_draws"]
@@ -36,26 +33,11 @@ class Watched:
 @contextmanager
 def no_draws(dataset_name: str) -> Iterator[None]:
     """Raises `ConfigError` if what is inside draws from a global random generator."""
-    python, numpy, tensors = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    yield
-    drawn = [
-        name
-        for name, same in (
-            ("random", random.getstate() == python),
-            ("numpy.random", _alike(np.random.get_state(), numpy)),
-            ("torch", torch.equal(torch.get_rng_state(), tensors)),
-        )
-        if not same
-    ]
+    with generators_drawn_from() as drawn:
+        yield
     if drawn:
         raise ConfigError(
             f"cache: {dataset_name}[i] draws random numbers from {' and '.join(drawn)}. What it "
             "returns is kept, so each sample would be augmented once, and the same for ever. Move "
             "what is random to transform=, which is called each time that a sample is used"
         )
-
-
-def _alike(one: object, other: object) -> bool:
-    assert isinstance(one, tuple)
-    assert isinstance(other, tuple)
-    return bool(one[2] == other[2] and np.array_equal(one[1], other[1]))

@@ -70,7 +70,7 @@ Check = Callable[[str, Any], Any]
 
 def start_method_of_script(name: str, value: Any) -> StartMethod:
     """How workers are started, ``"auto"`` decided for the script that runs."""
-    one_of("auto", "main", "fresh", "fork")(name, value)
+    one_of("auto", "main", "fresh", "fork", "thread")(name, value)
     state.check_not_importing()
     if value == "main" and how_to_import() is None:
         refuse(name, value, "there is no file of the script to import (a notebook, a prompt, "

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from swift_loader.batch.identity import main_has
-from swift_loader.batch.seeding import generators_untouched
+from swift_loader.batch.seeding import generators_drawn_from, generators_untouched
 from swift_loader.batch.shipping import pack, unpack
 from swift_loader.cache.keeper import Keeper
 from swift_loader.cache.naming import StoreName
@@ -43,6 +43,7 @@ from swift_loader.telemetry.trace import TraceWriter, open_trace
 from swift_loader.transport.memory import filled_region, map_private
 from swift_loader.worker.cpus import available_cpus, unbinding
 from swift_loader.worker.launch import Zygote
+from swift_loader.worker.launched import Launcher
 from swift_loader.worker.place import Place
 from swift_loader.worker.recipe import (
     Recipe,
@@ -55,8 +56,16 @@ from swift_loader.worker.recipe import (
     recipe_of,
 )
 from swift_loader.worker.script import names_in_workers
+from swift_loader.worker.threads import WorkerThreads
 
 __all__ = ["Engine"]
+
+_DRAWS = (
+    "the data set (or transform, or collate_fn) draws from {}, and start_method='thread': all "
+    "threads of this process share these generators, so a batch differs from run to run, and the "
+    "training's own draws too. Draw from swift_loader.random_generators(), or give another "
+    "start_method"
+)
 
 
 class Engine:
@@ -94,8 +103,7 @@ class Engine:
         self._to_say: dict[str, bool] = {}  # whether it was said; before there is a log, it is not
         # One that is forked holds what is here when the loader is started.
         early = config.worker_per_consumer and config.start_method != "fork"
-        with told():
-            self._zygote = Zygote.acquire(config.start_method) if early else None
+        self._launcher = self._acquired() if early else None
 
     def _ships_as(self, config: Config, cache: StoreName | None) -> bool:
         """Whether a loader of the same data set with these options ships the same things.
@@ -119,8 +127,8 @@ class Engine:
             payload = pack(keep_for_forks(recipe))
         else:
             # Endpoints and Ray have no script to import.
-            by_name = config.start_method == "main" and not config.sources
-            with main_has(names_in_workers() if by_name else ()):
+            by_name = () if config.sources else names_in_workers(config.start_method)
+            with main_has(by_name):
                 payload = pack(vars(recipe), elsewhere=bool(config.sources))
         self.payload_fd = filled_region(payload.nbytes, "dataset", payload.write)
         self._kept = payload.kept
@@ -167,20 +175,31 @@ class Engine:
 
     def _try(self, batch_size: int) -> Size:
         config = self._config
-        with told():
-            zygote = Zygote.acquire(config.start_method)
+        launcher = self._acquired()
         try:
-            return try_one_batch(
-                zygote,
-                self.payload_fd,
-                batch_size,
-                config.seed or 0,
-                config.timeout,
-                Target(decoder=config.batch_decoder).decode_with(),
-                by_source=config.mixing is not None and config.mixing.by_batch,
-            )
+            with generators_untouched(), generators_drawn_from() as drawn:
+                size = try_one_batch(
+                    launcher,
+                    self.payload_fd,
+                    batch_size,
+                    config.seed or 0,
+                    config.timeout,
+                    Target(decoder=config.batch_decoder).decode_with(),
+                    by_source=config.mixing is not None and config.mixing.by_batch,
+                )
         finally:
-            zygote.release()
+            launcher.release()
+        if drawn and config.start_method == "thread":
+            self.say(_DRAWS.format(" and ".join(drawn)))
+        return size
+
+    def _acquired(self) -> Launcher:
+        """Where local workers come from. Raises `ConfigError`, `NoRoomError`."""
+        method = self._config.start_method
+        if method == "thread":
+            return WorkerThreads()
+        with told():
+            return Zygote.acquire(method)
 
     def _with_dataset(self, recipe: Recipe) -> Recipe:
         """The recipe of this process, whose data set is built once."""
@@ -209,10 +228,9 @@ class Engine:
         config = self._config
         takes = group.member if group is not None else None
         if self._own is None and takes is None:
-            self._check_open_files(target, held=2 if self._zygote is not None else 1)
-        if self._zygote is None and config.worker_per_consumer and takes is None:
-            with told():
-                self._zygote = Zygote.acquire(config.start_method)
+            self._check_open_files(target, held=2 if self._launcher is not None else 1)
+        if self._launcher is None and config.worker_per_consumer and takes is None:
+            self._launcher = self._acquired()
         log = self._log = open_log(config.logger, consumer_role(consumer))
         self.meter = Meter(consumer, available_cpus())
         if config.cache is not None:
@@ -242,9 +260,9 @@ class Engine:
             return Size(alone.nb_samples, alone.lengths)
         if takes is not None:
             self._pipeline = takes
-            if self._zygote is not None:
-                self._zygote.release()
-                self._zygote = None
+            if self._launcher is not None:
+                self._launcher.release()
+                self._launcher = None
             self._stage(target)
             return None
         leader = group.leader if group is not None else None
@@ -256,8 +274,8 @@ class Engine:
         on_map = target.on_map()
 
         def local(worker: int) -> Link:
-            assert self._zygote is not None
-            return LocalLink(self._zygote, worker, place, self.payload_fd, kept, on_map)
+            assert self._launcher is not None
+            return LocalLink(self._launcher, worker, place, self.payload_fd, kept, on_map)
 
         elsewhere = launchers_of(
             config.sources,
@@ -374,6 +392,8 @@ class Engine:
             self._close()
 
     def _in_own_thread(self) -> bool:
+        if isinstance(self._launcher, WorkerThreads) and self._launcher.in_own_thread:
+            return True
         staging = self.stager is not None and self.stager.is_current
         if self._sinks is not None and self._sinks.in_own_thread:
             return True
@@ -384,8 +404,8 @@ class Engine:
             if part is not None:
                 part.close()
         self._store.close()
-        if self._zygote is not None:
-            self._zygote.release()
+        if self._launcher is not None:
+            self._launcher.release()
         if self.payload_fd >= 0:
             os.close(self.payload_fd)
         self._kept.clear()

@@ -222,9 +222,10 @@ class Config:
         'how workers get what the script has set. `"main"`: they import the script once, for '
         'all workers, without what stands below `if __name__ == "__main__"`. `"fresh"`: they never '
         'see it. `"fork"`: their common parent is forked from this process in `start()`, before '
-        'CUDA is in use. `"auto"`: `"main"` where the script has such a guard, else `"fresh"`. '
+        'CUDA is in use. `"thread"`: workers are threads of this process, for data sets that '
+        'release the GIL. `"auto"`: `"main"` where the script has such a guard, else `"fresh"`. '
         "`docs/workers.md` has a table. Without workers it has no effect",
-        given='Literal["auto", "main", "fresh", "fork"]',
+        given='Literal["auto", "main", "fresh", "fork", "thread"]',
     )
     # ---- order
     shuffle: bool = option(
@@ -463,6 +464,8 @@ class Config:
         if sources and values["by_shards"]:
             refuse("remote_workers", values["remote_workers"], "the shards of a stream belong to "
                    "local workers: leave them out")  # fmt: skip
+        if values["start_method"] == "thread":
+            _check_threads(values)
         values["sources"] = tuple(sources)
         nb_remote = sum(source.nb_links for source in sources)
         workers = values["worker_per_consumer"]
@@ -510,6 +513,19 @@ class Config:
             for name, value in values.items()
             if value is None or isinstance(value, (bool, int, float, str))
         }
+
+
+def _check_threads(values: dict[str, Any]) -> None:
+    """Raises `ConfigError` where what is wanted of a thread needs a process."""
+    if values["worker_affinity"]:
+        refuse("worker_affinity", values["worker_affinity"], "with start_method='thread' workers "
+               "run on the CPUs of this process: leave it out")  # fmt: skip
+    if values["threads_per_worker"] > 1:
+        refuse("threads_per_worker", values["threads_per_worker"], "with start_method='thread' "
+               "each worker is a thread: give a larger worker_per_consumer")  # fmt: skip
+    if values["cache"] is not None:
+        refuse("cache", "…", "start_method='thread' keeps no samples: they are in this process, so "
+               "the data set may keep them itself; or give another start_method")  # fmt: skip
 
 
 def definitions() -> list[Definition]:

@@ -133,7 +133,7 @@ class Options(TypedDict, total=False):
     batch_tokens: int | None
     lengths: Any
     token_cost: Literal["padded", "sum"]
-    start_method: Literal["auto", "main", "fresh", "fork"]
+    start_method: Literal["auto", "main", "fresh", "fork", "thread"]
     cache: Cache | int | str | None
     # Torch's names, with torch's meaning.
     num_workers: int | None

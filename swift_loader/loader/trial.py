@@ -28,7 +28,7 @@ from swift_loader.pipeline.link import Event, Gone, MadeBatch, NoMore, NotMade, 
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.plan import Plan
 from swift_loader.worker.faults import revive
-from swift_loader.worker.launch import Zygote
+from swift_loader.worker.launched import Launcher
 from swift_loader.worker.place import Place
 from swift_loader.worker.recipe import Size
 
@@ -40,7 +40,7 @@ _MANY = 2**62
 
 
 def try_one_batch(
-    zygote: Zygote,
+    launcher: Launcher,
     payload_fd: int,
     batch_size: int,
     seed: int,
@@ -58,7 +58,7 @@ def try_one_batch(
     worker has `timeout_s` once the dataset is built.
     """
     place = Place(0, 1, 1, seed, None, trial=True, watches_draws=True)
-    link = LocalLink(zygote, 0, place, payload_fd, 1)
+    link = LocalLink(launcher, 0, place, payload_fd, 1)
     try:
         up = _wait_for(link, Up, None)
         nb_samples: int | None = up.nb_samples

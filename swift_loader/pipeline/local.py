@@ -1,20 +1,17 @@
-"""A link to a worker process on this machine. Role: part of the training process.
+"""A link to a worker on this machine, a process or a thread. Role: part of the training process.
 
 Sends on the worker's channel: `SetPlan`, `Make` (with a slot that it assigns), `Forget`. Takes
 `Ready`, `StartFailed`, `Made`, `Failed`, `Skipped`, `Exhausted` from it, and `Started` and `Exited`
-from the zygote on the worker's sentinel.
+on the worker's sentinel, from the zygote or the thread.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import signal
 import time
 from collections.abc import Iterable, Sequence
-
-import psutil
 
 from swift_loader.order.part import Number
 from swift_loader.pipeline.answers import Answer, OrderedSlots
@@ -40,16 +37,13 @@ from swift_loader.transport.messages import (
 )
 from swift_loader.transport.slots import OnMap
 from swift_loader.transport.table import pack, unpack
-from swift_loader.worker.launch import BATCH_WORKER, LaunchedWorker, Zygote
+from swift_loader.worker.launched import BATCH_WORKER, Launched, Launcher
 from swift_loader.worker.place import Place
-from swift_loader.worker.signals import STACK_SIGNAL
 from swift_loader.worker.zygote import Exited, Started
 
 __all__ = ["LocalLink"]
 
 _INLINE_INDICES_BYTES = 1 << 14  # longer ones travel in memory of their own: sockets are small
-_STACK_WAIT_S = 1.0
-_STACK_QUIET_S = 0.05
 _END_GRACE_S = 1.0
 _SIGNALS = {int(number): number.name for number in signal.Signals}
 
@@ -59,7 +53,7 @@ class LocalLink:
 
     def __init__(
         self,
-        zygote: Zygote,
+        launcher: Launcher,
         worker: int,
         place: Place,
         payload_fd: int,
@@ -71,8 +65,8 @@ class LocalLink:
         self.name = f"worker {worker}"
         group = cgroup_memory()
         self._nb_killed_before = group.nb_killed if group is not None else 0
-        self._zygote = zygote
-        self._process: LaunchedWorker = zygote.spawn(worker, place, payload_fd, module)
+        self._launcher = launcher
+        self._process: Launched = launcher.spawn(worker, place, payload_fd, module)
         self._slots = OrderedSlots(max_kept, on_map)
         self._channel_open = True
         self._over = False
@@ -151,10 +145,9 @@ class LocalLink:
 
     def _end_if_it_lives(self) -> None:
         """A worker whose end of the channel is closed owes what it can't answer any more."""
-        pid = self._process.pid
         if self._process.sentinel.closed:  # in a process that the user has forked: not ours
             return
-        if pid is None or _is_ending(pid):
+        if self._process.is_ending:
             return
         poll = select.poll()
         poll.register(self._process.sentinel, select.POLLIN)
@@ -180,14 +173,14 @@ class LocalLink:
             frames = sentinel.receive(wait=False)
         except ChannelClosedError:
             self._over = True
-            self._zygote.lost(self._process)
+            self._launcher.lost(self._process)
             events.append(Gone("the process that workers are forked from ended", None))
             return
         for frame in frames:
             message: Started | Exited = unpack(*frame)
             if isinstance(message, Started):
                 self._process.pid = message.pid
-                events.append(Running(message.pid))
+                events.append(Running(message.pid or None))
                 continue
             while self._channel_open and not self._over:  # what it sent before it died counts
                 before = len(events)
@@ -202,7 +195,8 @@ class LocalLink:
         ticket, sample, stage = self._process.progress.read()
         killed = bool(self._killed_why) and exited.status == -signal.SIGKILL
         how = self._killed_why if killed else _how_it_ended(exited, self._nb_killed_before)
-        story = f"{self.name} (pid {self._process.pid}) {how}"
+        what = f"pid {self._process.pid}" if self._process.pid else "a thread"
+        story = f"{self.name} ({what}) {how}"
         if self._process.pid is None:
             story = f"{self.name} did not start"
         if exited.stderr_tail.strip():
@@ -219,38 +213,13 @@ class LocalLink:
     def stack(self) -> str:
         ticket, sample, stage = self._process.progress.read()
         where = f"{stage} (ticket {ticket}" + (f", sample {sample})" if sample >= 0 else ")")
-        pid = self._process.pid
-        if pid is None:
-            return "its process has not started yet"
-        try:
-            status = psutil.Process(pid).status()
-            os.kill(pid, STACK_SIGNAL)
-        except (psutil.NoSuchProcess, ProcessLookupError):
-            return f"{where}; its process is gone"
-        except OSError as error:
-            return f"{where}; its process can't be looked at: {error}"
-        text = self._read_stack()
-        if not text:
-            return f"{where}; it did not show its stack within {_STACK_WAIT_S:g} s ({status})"
-        return f"{where}\n{text.rstrip()}"
-
-    def _read_stack(self) -> str:
-        poll = select.poll()
-        poll.register(self._process.stack_fd, select.POLLIN)
-        data, wait_s = b"", _STACK_WAIT_S
-        while poll.poll(wait_s * 1000):
-            piece = os.read(self._process.stack_fd, 1 << 16)
-            if not piece:
-                break
-            data += piece
-            wait_s = _STACK_QUIET_S  # it is written in small pieces
-        return data.decode(errors="replace")
+        if self._process.pid is None:
+            return "it has not started yet"
+        return where + self._process.stack()
 
     def kill(self, why: str) -> None:
         self._killed_why = why
-        if self._process.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)
+        self._process.kill()
 
     def close(self) -> None:
         self._over = True
@@ -270,14 +239,6 @@ class LocalLink:
                 if any(isinstance(unpack(*frame), Exited) for frame in frames):
                     break
         self._process.close()
-
-
-def _is_ending(pid: int) -> bool:
-    """Whether the process is past its own code: the kernel frees memory before descriptors."""
-    try:
-        return psutil.Process(pid).memory_info().rss == 0
-    except (psutil.Error, OSError):  # it is gone, or no descriptor is left to look with
-        return True
 
 
 def _how_it_ended(exited: Exited, nb_killed_before: int) -> str:

@@ -192,7 +192,7 @@ class Birth:
     def complete(self, payload: int | memoryview) -> None:
         """Of the user's things, or the descriptor of the memory they lie in. Raises `BirthError`.
 
-        Only with a descriptor, which is to stay open, can a stream be built again.
+        Only with a descriptor, which is this object's from now on, can a stream be built again.
         """
         place, index = self._place, self._index
         if isinstance(payload, int):
@@ -218,6 +218,8 @@ class Birth:
         if recipe.worker_init_fn is not None:
             with step("running worker_init_fn"), self.split.watching():
                 recipe.worker_init_fn(place.id_of(index))
+        if self.nb_samples is not None:
+            self._let_payload_go()
 
     def build_again(self) -> Any:
         """A stream as it was at this worker's birth, whatever was done to it since.
@@ -252,9 +254,15 @@ class Birth:
 
     def close(self) -> None:
         """Close the log."""
+        self._let_payload_go()
         if self.log is not None:
             self.log.logger.info("worker ends")
             self.log.close()
+
+    def _let_payload_go(self) -> None:
+        if self._payload_fd >= 0:
+            os.close(self._payload_fd)
+            self._payload_fd = -1
 
 
 def _copied(stream: Any) -> Callable[[], Any]:

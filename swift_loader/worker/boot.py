@@ -23,7 +23,7 @@ from swift_loader.worker.forwarding import is_stream
 from swift_loader.worker.global_orders import orders_here
 from swift_loader.worker.script import (
     ImportScript,
-    StartMethod,
+    ProcessMethod,
     how_to_import,
     names_in_workers,
     state,
@@ -56,7 +56,7 @@ class Process(Protocol):
         """End it, if it runs."""
 
 
-def boot(method: StartMethod) -> tuple[Channel, Process]:
+def boot(method: ProcessMethod) -> tuple[Channel, Process]:
     """Start the process: its control channel, and the process.
 
     Raises `ConfigError` where this process can't be forked, or is itself one that imports a script.
@@ -79,7 +79,7 @@ def boot(method: StartMethod) -> tuple[Channel, Process]:
             os.close(fd)
         undo.pop_all()
     if how is not None:
-        control.send(*pack(ImportScript(how, orders_here(names_in_workers()))))
+        control.send(*pack(ImportScript(how, orders_here(names_in_workers("main")))))
     return control, process
 
 

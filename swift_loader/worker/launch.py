@@ -7,26 +7,32 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import signal
 import subprocess
 import threading
 from typing import ClassVar
+
+import psutil
 
 from swift_loader.errors import WorkerDiedError
 from swift_loader.transport.channel import Channel, ChannelClosedError, channel_pair
 from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.table import pack
 from swift_loader.worker.boot import boot
+from swift_loader.worker.launched import BATCH_WORKER
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
-from swift_loader.worker.script import StartMethod
+from swift_loader.worker.script import ProcessMethod
+from swift_loader.worker.signals import STACK_SIGNAL
 from swift_loader.worker.surroundings import Surroundings
 from swift_loader.worker.zygote import Inherited, Spawn
 
-__all__ = ["BATCH_WORKER", "LaunchedWorker", "Zygote"]
-
-BATCH_WORKER = "swift_loader.worker.process"  # the kind of worker that makes batches of a dataset
+__all__ = ["LaunchedWorker", "Zygote"]
 
 _EXIT_GRACE_S = 5.0
+_STACK_WAIT_S = 1.0
+_STACK_QUIET_S = 0.05
 
 
 class LaunchedWorker:
@@ -65,6 +71,49 @@ class LaunchedWorker:
             os.close(self._their_stack_fd)
             os.close(self._progress_fd)
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is past its own code: the kernel frees memory before descriptors."""
+        if self.pid is None:
+            return True
+        try:
+            return psutil.Process(self.pid).memory_info().rss == 0
+        except (psutil.Error, OSError):  # it is gone, or no descriptor is left to look with
+            return True
+
+    def stack(self) -> str:
+        """Its Python stacks on lines of their own, or why they can't be had."""
+        assert self.pid is not None
+        try:
+            status = psutil.Process(self.pid).status()
+            os.kill(self.pid, STACK_SIGNAL)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            return "; its process is gone"
+        except OSError as error:
+            return f"; its process can't be looked at: {error}"
+        text = self._read_stack()
+        if not text:
+            return f"; it did not show its stack within {_STACK_WAIT_S:g} s ({status})"
+        return f"\n{text.rstrip()}"
+
+    def _read_stack(self) -> str:
+        poll = select.poll()
+        poll.register(self.stack_fd, select.POLLIN)
+        data, wait_s = b"", _STACK_WAIT_S
+        while poll.poll(wait_s * 1000):
+            piece = os.read(self.stack_fd, 1 << 16)
+            if not piece:
+                break
+            data += piece
+            wait_s = _STACK_QUIET_S  # it is written in small pieces
+        return data.decode(errors="replace")
+
+    def kill(self) -> None:
+        """End it at once, if it runs."""
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
     def close(self) -> None:
         """Let go of the worker: it ends by itself, and is killed if it has not by then."""
         self.channel.close()
@@ -85,9 +134,9 @@ class Zygote:
     # Of a kind that one thread may take twice: the collector may free, and so close, a forgotten
     # loader while the thread that it runs in builds the next one.
     _lock: ClassVar[threading.RLock] = threading.RLock()
-    _running: ClassVar[dict[StartMethod, Zygote]] = {}
+    _running: ClassVar[dict[ProcessMethod, Zygote]] = {}
 
-    def __init__(self, method: StartMethod) -> None:
+    def __init__(self, method: ProcessMethod) -> None:
         self._method = method
         self._users = 0
         self._owner_pid = os.getpid()
@@ -95,7 +144,7 @@ class Zygote:
         self._control, self._process = boot(self._method)
 
     @classmethod
-    def acquire(cls, method: StartMethod = "fresh") -> Zygote:
+    def acquire(cls, method: ProcessMethod = "fresh") -> Zygote:
         """The running zygote, or a new one. Pair with `release`.
 
         Raises `ConfigError` where there can be none by this method.

@@ -37,7 +37,7 @@ from swift_loader.worker.progress import Progress
 from swift_loader.worker.told import TellingMaker, maker_of
 from swift_loader.worker.zygote import Inherited, Spawn
 
-__all__ = ["main"]
+__all__ = ["Worker", "main"]
 
 
 _LOOK_S = 0.001  # between looks for new messages while there are orders to work on
@@ -46,21 +46,16 @@ _LOOK_S = 0.001  # between looks for new messages while there are orders to work
 def main(spawn: Spawn, inherited: Inherited) -> None:
     """The whole life of a worker; does not return."""
     channel, progress = enter(spawn, inherited)
-    worker = _Worker(spawn.index, spawn.place, channel, progress)
-    status = 0
-    try:
-        if worker.prepare(inherited.payload):
-            worker.serve()
-        else:
-            status = 1
-    except ChannelClosedError:
-        pass  # the training process does not want us any more
-    worker.close()
-    leave(status)
+    worker = Worker(spawn.index, spawn.place, channel, progress, Birth(spawn.place, spawn.index))
+    leave(worker.live(inherited.payload))
 
 
-class _Worker:
-    def __init__(self, index: int, place: Place, channel: Channel, progress: Progress) -> None:
+class Worker:
+    """What any worker on this machine does, in whatever it runs."""
+
+    def __init__(
+        self, index: int, place: Place, channel: Channel, progress: Progress, birth: Birth
+    ) -> None:
         self._index = index
         self._channel = channel
         self._progress = progress
@@ -70,9 +65,24 @@ class _Worker:
         self._maker: TellingMaker | None = None
         self._place = place
         self._consumer = place.consumer_index
-        self._birth = Birth(place, index)
+        self._slots = WrittenSlots(f"batch-{self._consumer}-{index}")
+        self._birth = birth
 
-    def prepare(self, payload_fd: int) -> bool:
+    def live(self, payload_fd: int) -> int:
+        """From its birth to its end; returns its exit status. The descriptor is the worker's."""
+        status = 0
+        try:
+            if self._prepare(payload_fd):
+                self._serve()
+            else:
+                status = 1
+        except ChannelClosedError:
+            pass  # the training process does not want us any more
+        finally:
+            self._close()
+        return status
+
+    def _prepare(self, payload_fd: int) -> bool:
         """Be born, and say `Ready`; or `StartFailed`, and it is False."""
         birth = self._birth
         try:
@@ -80,15 +90,12 @@ class _Worker:
         except BirthError as error:
             self._say(StartFailed(error.fault))
             return False
-        if birth.nb_samples is not None:
-            os.close(payload_fd)  # a stream may be built again
         self._maker = maker_of(birth, self._place, self._index, self._progress)
         self._say(Ready(birth.nb_samples, birth.dataset_name, birth.lengths))
         return True
 
-    def serve(self) -> None:
-        slots = WrittenSlots(f"batch-{self._consumer}-{self._index}")
-        inbox, channel = self._inbox, self._channel
+    def _serve(self) -> None:
+        slots, inbox, channel = self._slots, self._inbox, self._channel
         looked_s = 0.0
         while True:
             now_s = time.perf_counter()
@@ -116,8 +123,9 @@ class _Worker:
                 self._say(made, (grown[0],) if grown else ())
                 slots.sent()
 
-    def close(self) -> None:
+    def _close(self) -> None:
         self._channel.close()
+        self._slots.abandon()
         if self._maker is not None:
             self._maker.close()
         self._birth.close()

@@ -5,6 +5,7 @@
   module ``__mp_main__``, so that what stands below ``if __name__ == "__main__"`` does not run.
   `ImportScript` says which. Classes and functions of the script travel by name then.
 - ``"fork"``: that process is forked from the training process, and has all that is there.
+- ``"thread"``: workers are threads of the training process: see `swift_loader.worker.threads`.
 - ``"auto"``: ``"main"`` for a script with such a guard, else ``"fresh"``.
 """
 
@@ -27,11 +28,12 @@ from swift_loader.transport.table import message
 from swift_loader.worker.global_orders import Orders, warn_of_other_orders
 
 __all__ = [
-    *("ImportScript", "ScriptState", "StartMethod", "chosen_method", "how_to_import"),
-    *("import_script", "names_in_workers", "state"),
+    *("ImportScript", "ProcessMethod", "ScriptState", "StartMethod", "chosen_method"),
+    *("how_to_import", "import_script", "names_in_workers", "state"),
 ]
 
-StartMethod = Literal["main", "fresh", "fork"]
+ProcessMethod = Literal["main", "fresh", "fork"]
+StartMethod = ProcessMethod | Literal["thread"]
 
 
 @message
@@ -75,7 +77,7 @@ def chosen_method(wanted: str) -> StartMethod:
     """`wanted`, with ``"auto"`` decided for the script that runs."""
     if wanted == "auto":
         return "main" if how_to_import() is not None and _script().guarded else "fresh"
-    assert wanted in ("main", "fresh", "fork")
+    assert wanted in ("main", "fresh", "fork", "thread")
     return wanted  # type: ignore[return-value]
 
 
@@ -116,9 +118,11 @@ def import_script(how: dict[str, Any], orders: Orders) -> None:
         state.importing = False
 
 
-def names_in_workers() -> frozenset[str]:
-    """The global names of the script that its import in another process defines."""
-    return _script().names
+def names_in_workers(method: StartMethod) -> frozenset[str]:
+    """The global names of the script that workers have by this method, the same or their own."""
+    if method == "thread":
+        return frozenset(vars(sys.modules["__main__"]))
+    return _script().names if method == "main" else frozenset()
 
 
 @dataclass(frozen=True)

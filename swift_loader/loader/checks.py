@@ -235,11 +235,8 @@ def mixing_of(options: Mapping[str, Any], mixture: Mixture, kwargs: Any) -> Mixi
     for name in ("sampler", "batch_sampler"):
         if options[name] is not None:
             refuse(name, options[name], "a Mixture says which samples come; leave it out")
-    if options["batch_tokens"] is not None:
-        refuse("batch_tokens", options["batch_tokens"], "batches of a Mixture are counted in "
-               "samples; make its sources Packed ones, of so many tokens each")  # fmt: skip
     mixing = mixture.mixing
-    if options["batch_size"] is None and mixing.by_batch:
+    if mixing.by_batch and not options.get("auto_collation", True):
         refuse("batch_size", None, "mix='batch' makes batches; give mix='sample', or a batch size")
     return mixing
 
@@ -398,6 +395,10 @@ def check_budget(values: Mapping[str, Any]) -> None:
         if lengths is not None:
             refuse("lengths", "…", "they are for batch_tokens; give that too, or leave them out")
         return
+    if isinstance(values["dataset_class"], Mixture):
+        refuse("batch_tokens", tokens, "batches of a Mixture are counted in samples: make its "
+               "sources Packed ones, of so many tokens each; or give mix='batch', and each source "
+               "a batch_size that its lengths allow")  # fmt: skip
     if lengths is None:
         refuse("batch_tokens", tokens, "give lengths= too, the tokens of each sample")
     others = {"batch_size": 1, "sampler": None, "batch_sampler": None, "tail": "balanced"}

@@ -46,7 +46,11 @@ def lengths_of(
                 refuse("lengths", os.fspath(given), "there is no such folder, or it can't be "
                        "written: give a path where the counted lengths can be kept")  # fmt: skip
             _write(path, _counted(count, count_one))
-        given = np.load(path, mmap_mode="r", allow_pickle=False)
+        try:
+            given = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError):  # numpy's own words advise to trust the file
+            refuse("lengths", os.fspath(path), "it is no .npy file of numbers: delete it to have "
+                   "the documents counted again, or give another")  # fmt: skip
         where = f" in {path}"
     elif given is None:
         return _counted(count, count_one)

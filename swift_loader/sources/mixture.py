@@ -196,6 +196,9 @@ def _source(name: Any, given: Any) -> Source:
     if source.kwargs is not None and not callable(source.dataset):
         refuse(where, source.dataset, "it takes no arguments: give a class with them, or a data "
                "set without")  # fmt: skip
+    if isinstance(source.dataset, Mixture):  # whose own weights would count for nothing
+        refuse(where, source.dataset, "a Mixture can't be a source: give its sources here, each "
+               "with its share of the whole as its weight")  # fmt: skip
     if source.weight is not None:
         _weight(where, source.weight)
     for what in ("batch_size", "tokens"):

@@ -251,13 +251,13 @@ class Packed:
             if key is not None:
                 read = read[key]
             count = len(read)
-            if count != length:
-                raise ValueError(
-                    f"document {document} has {count} tokens, and `lengths` says {length}: give "
-                    "Packed the lengths of this data set"
-                )
+            if count != length or isinstance(read, (dict, str)):
+                raise ValueError(_unfit(document, read, length))
             if start < count:
-                parts.append(np.asarray(read if start == 0 and stop >= count else read[start:stop]))
+                part = np.asarray(read if start == 0 and stop >= count else read[start:stop])
+                if part.ndim != 1:
+                    raise ValueError(_unfit(document, read, length))
+                parts.append(part)
             if stop > count:
                 parts.append(separator[max(start - count, 0) : stop - count])
         try:
@@ -334,6 +334,19 @@ class _Rows:
             Offsets.of(np.concatenate((zero, within[first:last])))
             for first, last in zip([0, *lasts[:-1]], lasts, strict=True)
         ]
+
+
+def _unfit(document: int, read: Any, length: int) -> str:
+    """What is wrong with a document that has no such length, or no tokens."""
+    if isinstance(read, (dict, str)) or np.ndim(read) != 1:
+        return (
+            f"document {document} is {read!r:.100}: give a list, array or tensor of whole numbers, "
+            "of one dimension; `key` says where it is in an item"
+        )
+    return (
+        f"document {document} has {len(read)} tokens, and `lengths` says {length}: give Packed the "
+        "lengths of this data set"
+    )
 
 
 def _tokens(option: str, given: int | Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -66,6 +66,8 @@ class Shards(IterableDataset[Any]):
     ) -> None:
         if isinstance(shards, str):
             shards = _expanded(shards)
+        if not isinstance(shards, Iterable):
+            refuse("shards", shards, "give a list of what `open` takes, or a text with braces")
         self.shards: Sequence[Any] = shards if isinstance(shards, range) else list(shards)
         if not callable(open):
             refuse("open", open, "give a function that opens a shard and gives its items")

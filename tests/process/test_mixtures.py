@@ -216,6 +216,7 @@ def test_a_state_of_one_data_set_is_none_of_a_mixture() -> None:
         ({"a": (Text, {"n": 3}, 1)}, {"weights": lambda step: {"a": 1}}, "weight_steps"),
         ({"a": (Text, {"n": 3}, 1)}, {"weights": [(0, {"b": 1})]}, r"for each of \['a'\]"),
         ({"a": Source(Text, {"n": 3}, 1, batch_size=2)}, {}, "mix='batch'"),
+        ({"a": (Mixture({"b": [1]}), 1)}, {}, "can't be a source"),
         ({"a": (Text, {"n": 3}, 1)}, {"exhausted": "drop", "samples_per_epoch": 3}, "leave it out"),
     ],
 )
@@ -230,7 +231,13 @@ def test_a_stream_is_no_source() -> None:
 
 
 def test_options_that_do_not_go_with_a_mixture_are_refused() -> None:
-    for options in ({"sampler": [1]}, {"dataset_kwargs": {"a": 1}}):
+    refused: tuple[dict[str, Any], ...] = (
+        {"sampler": [1]},
+        {"dataset_kwargs": {"a": 1}},
+        {"batch_tokens": 9},
+        {"batch_size": None},
+    )
+    for options in refused:
         with pytest.raises(ConfigError, match=next(iter(options))):
-            SwiftLoader(mixture_of(WEIGHTS), **options)
+            SwiftLoader(mixture_of(WEIGHTS, mix="batch"), **options)
     assert set(LENGTHS) == set(mixture_of(WEIGHTS).mixing.names)

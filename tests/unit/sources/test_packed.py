@@ -134,6 +134,9 @@ def test_lengths_are_counted_once_and_kept(tmp_path: Path) -> None:
     np.save(tmp_path / "plain.npy", LENGTHS)
     assert path.stat().st_mode == (tmp_path / "plain.npy").stat().st_mode
     assert {one.name for one in tmp_path.iterdir()} == {"lengths.npy", "plain.npy"}
+    path.write_text("half a file")
+    with pytest.raises(ConfigError, match=r"no \.npy file of numbers: delete it"):
+        Packed(documents, 8, path)
 
 
 def test_documents_are_laid_in_another_order_in_each_epoch() -> None:
@@ -195,6 +198,13 @@ def test_a_document_of_another_length_is_named() -> None:
 def test_what_can_not_work_is_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Packed(**{"dataset": Documents(), "length": 8, **arguments})
+
+
+@pytest.mark.parametrize("document", [{"ids": [1, 2]}, "a text", [[1, 2], [3, 4]]], ids=str)
+@pytest.mark.parametrize("lengths", [None, [2]])
+def test_a_document_that_is_no_tokens_is_shown(document: Any, lengths: Any) -> None:
+    with pytest.raises(ValueError, match=r"document 0 is .* `key` says where"):
+        Packed([document], 8, lengths, separator=0)[0]
 
 
 def test_there_is_no_sequence_beyond_the_last() -> None:

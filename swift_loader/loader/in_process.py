@@ -23,7 +23,7 @@ from swift_loader.loader.delivering import Delivering
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number
 from swift_loader.pipeline.item import Item
-from swift_loader.pipeline.link import MadeBatch
+from swift_loader.pipeline.link import HeldParcel, MadeBatch
 from swift_loader.plan import Plan
 from swift_loader.telemetry.metrics import Meter
 from swift_loader.transport.messages import Made, Make
@@ -107,7 +107,9 @@ class InProcess(Delivering):
         made = job(self._slots)
         self._slots.sent()
         self._count_bad(made)
-        parcel = _Parcel(made, self._slots.written(_SLOT, made.used_bytes))
+        data = self._slots.written(_SLOT, made.used_bytes)
+        skeleton = skeleton_of(data, made.skeleton, made.skeleton_bytes)
+        parcel = HeldParcel(skeleton, data.copy())  # the slot is used again for the next batch
         item.made = MadeBatch(
             0, made.nb_samples, made.times, parcel, made.bad, made.state, made.made_at_s
         )
@@ -135,21 +137,6 @@ class InProcess(Delivering):
         self._closed = True
         self._maker.close()
         self._slots = WrittenSlots("in-process")
-
-
-class _Parcel:
-    """A copy of the slot, which is used again for the next batch."""
-
-    def __init__(self, made: Made, data: NDArray[np.uint8]) -> None:
-        self.nbytes = made.used_bytes
-        self._skeleton = skeleton_of(data, made.skeleton, made.skeleton_bytes)
-        self._data = data.copy()
-
-    def open(self) -> tuple[bytes, NDArray[np.uint8]]:
-        return self._skeleton, self._data
-
-    def discard(self) -> None:
-        """It is freed with its last view."""
 
 
 def _original(error: MakeError) -> BaseException:

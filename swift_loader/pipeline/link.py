@@ -22,6 +22,7 @@ __all__ = [
     "Crashed",
     "Event",
     "Gone",
+    "HeldParcel",
     "Link",
     "MadeBatch",
     "NoMore",
@@ -43,6 +44,23 @@ class Parcel(Protocol):
 
     def discard(self) -> None:
         """Nobody wants it. Instead of `open`."""
+
+
+class HeldParcel:
+    """A batch in memory of its own, which is freed with its last view."""
+
+    __slots__ = ("_base", "_skeleton", "nbytes")
+
+    def __init__(self, skeleton: bytes, base: NDArray[np.uint8]) -> None:
+        self._skeleton = skeleton
+        self._base = base
+        self.nbytes = base.nbytes
+
+    def open(self) -> tuple[bytes, NDArray[np.uint8]]:
+        return self._skeleton, self._base
+
+    def discard(self) -> None:
+        """Nothing else is held."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from swift_loader.pipeline.elsewhere import Brief
 from swift_loader.pipeline.link import (
     Event,
     Gone,
+    HeldParcel,
     Link,
     MadeBatch,
     NotMade,
@@ -35,7 +36,7 @@ from swift_loader.pipeline.link import (
 )
 from swift_loader.plan import Plan
 from swift_loader.transport.memory import map_shared
-from swift_loader.transport.messages import ErrorReport, Made, Make
+from swift_loader.transport.messages import ErrorReport, Make
 from swift_loader.transport.slots import skeleton_of
 from swift_loader.transport.wakeup import Wakeup
 from swift_loader.worker.settings import read_settings
@@ -112,23 +113,6 @@ class RayWorkers:
         return kind.remote()
 
 
-class ObjectParcel:
-    """A batch in Ray's object store, mapped here."""
-
-    __slots__ = ("_data", "_skeleton", "nbytes")
-
-    def __init__(self, made: Made, data: NDArray[np.uint8]) -> None:
-        self.nbytes = made.used_bytes
-        self._data = data
-        self._skeleton = skeleton_of(data, made.skeleton, made.skeleton_bytes)
-
-    def open(self) -> tuple[bytes, NDArray[np.uint8]]:
-        return self._skeleton, _writable(self._data)
-
-    def discard(self) -> None:
-        pass
-
-
 class RayLink:
     """See `swift_loader.pipeline.link.Link`."""
 
@@ -200,7 +184,8 @@ class RayLink:
                 events.append(NotMade(ticket, answer))
             else:
                 made, data = answer
-                parcel = ObjectParcel(made, data)
+                skeleton = skeleton_of(data, made.skeleton, made.skeleton_bytes)
+                parcel = HeldParcel(skeleton, _writable(data))  # it is mapped here
                 events.append(MadeBatch(ticket, made.nb_samples, made.times, parcel, made.bad))
         return events
 

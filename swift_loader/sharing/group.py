@@ -17,12 +17,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from swift_loader.errors import ClosedError, LoaderError
 from swift_loader.loader.delivering import Delivering
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number
 from swift_loader.pipeline.item import Item
-from swift_loader.pipeline.link import MadeBatch
+from swift_loader.pipeline.link import HeldParcel, MadeBatch
 from swift_loader.pipeline.shell import Pipeline
 from swift_loader.plan import Plan
 from swift_loader.sharing.audience import Audience
@@ -50,6 +52,7 @@ _MAX_KEPT = 16
 _CONNECT_S = 60.0
 _FAREWELL_S = 2.0
 _END = object()
+_OPENED = HeldParcel(b"", np.empty(0, np.uint8))  # of batches that come as they are
 
 
 class _Reader:
@@ -274,7 +277,8 @@ class Member(Delivering):
                 f"the rank of this group that has the workers left epoch {number.epoch} before "
                 f"batch {number.k}: all ranks of a group must take the same batches"
             )
-        made = MadeBatch(0, len(order.samples(number, details)), StageTimes(0, 0, 0), _Elsewhere())
+        nb_samples = len(order.samples(number, details))
+        made = MadeBatch(0, nb_samples, StageTimes(0, 0, 0), _OPENED)
         item = Item(0, made, batch=batch, decoded=True)
         item.decoded_at_s = item.on_device_at_s = time.perf_counter()
         return number, item
@@ -286,15 +290,3 @@ class Member(Delivering):
         """Leave; batches that are held stay valid."""
         self._closed = True
         self._reader.leave()
-
-
-class _Elsewhere:
-    """The parcel of a batch that was opened already."""
-
-    nbytes = 0
-
-    def open(self) -> tuple[bytes, Any]:
-        raise LoaderError("it was opened")
-
-    def discard(self) -> None:
-        """Nothing is held."""

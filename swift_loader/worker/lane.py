@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from swift_loader.batch.fetch import ENDS
+from swift_loader.batch.fetch import ENDS, Raised
 from swift_loader.batch.wrapped import listeners_of
 from swift_loader.order.sharded import units_of_text
 from swift_loader.plan import Plan
@@ -23,15 +23,6 @@ __all__ = ["Lane"]
 
 _GAP = 64  # items that are read through rather than seeking
 _MOST_RAISED = 16  # in a row, and the rest of a shard is given up
-
-
-class _Raised:
-    """In the place of an item that the reader raised for."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
 
 
 class Lane(Iterator[Any]):
@@ -98,7 +89,7 @@ class Lane(Iterator[Any]):
             self.ended = True
             raise StopIteration
         self.position += 1
-        if type(item) is _Raised:
+        if type(item) is Raised:
             raise item.error
         return item
 
@@ -182,7 +173,7 @@ class Lane(Iterator[Any]):
                 at += 1
                 yield number, item
                 number += 1
-                raised = raised + 1 if type(item) is _Raised else 0
+                raised = raised + 1 if type(item) is Raised else 0
                 if raised and self._dataset.seeks and raised < _MOST_RAISED:
                     items = self._opened(unit.shard, at)
 
@@ -191,7 +182,7 @@ class Lane(Iterator[Any]):
         try:
             return self._dataset.items(shard, start, self._log)
         except Exception as error:  # noqa: BLE001 - raised in the place of an item
-            return iter((_Raised(error),))
+            return iter((Raised(error),))
 
 
 def _next_of(items: Iterator[Any]) -> Any:
@@ -200,7 +191,7 @@ def _next_of(items: Iterator[Any]) -> Any:
     except BaseException as error:
         if isinstance(error, ENDS):
             raise
-        return _Raised(error)
+        return Raised(error)
 
 
 _NOTHING = object()  # stands for the end

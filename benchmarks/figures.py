@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from benchmarks.spread import Spread, short
+from benchmarks.spread import Spread, ratios, short, spread
 
 
 @dataclass(frozen=True)
@@ -44,3 +45,18 @@ class Figure:
     @property
     def met_text(self) -> str:
         return {None: "", True: "met", False: "NOT MET"}[self.is_met]
+
+
+def over(
+    measurement: str, what: str, ours: Sequence[float], theirs: Sequence[float], bar: float | None
+) -> Figure:
+    """Rates beside rates that were measured in turn: at least `bar` times as much."""
+    return Figure(
+        measurement,
+        what,
+        ratios(ours, theirs),
+        bar=bar,
+        bound="at least",
+        ours=str(spread(ours)),
+        theirs=str(spread(theirs)),
+    )

@@ -40,11 +40,13 @@ def run(contestant: str, workload: Workload, nb_worker: int) -> dict[str, float]
     }
 
 
-def batches_per_s(batches: Any, window_s: float, warm_s: float = 0.5) -> dict[str, float]:
+def batches_per_s(
+    batches: Any, window_s: float, warm_s: float = 0.5, warm_batches: int = 1
+) -> dict[str, float]:
     """Take batches for `window_s` seconds after a warm-up, copying each: the rate alone."""
     _use_one_thread()
     device = Device(next(batches))
-    _take(batches, device, warm_s)
+    _take(batches, device, warm_s, warm_batches)
     start_s = perf_counter()
     nb_batch, _ = _take(batches, device, window_s)
     return {"batches_per_s": nb_batch / (perf_counter() - start_s)}

@@ -13,7 +13,7 @@ from benchmarks import fresh, measure
 from benchmarks.bars import BARS, CPU_OVER_TORCH, CPU_WORKLOADS
 from benchmarks.contestants import BARE, CONTESTANTS, LIMIT, OURS, PEERS, TORCH
 from benchmarks.datasets import cut_jpegs
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, over
 from benchmarks.rounds import Rounds, in_turn
 from benchmarks.spread import ratios, spread
 from benchmarks.workloads import Workload, table_workloads
@@ -70,17 +70,8 @@ def figures_of(workload: str, rounds: Rounds) -> list[Figure]:
     ]:
         theirs = rounds.column(against, "batches_per_s") if against else []
         if ours and theirs:
-            figures.append(
-                Figure(
-                    workload,
-                    f"batches/s over {role}{against}",
-                    ratios(ours, theirs),
-                    bar=least,
-                    bound="at least",
-                    ours=str(spread(ours)),
-                    theirs=str(spread(theirs)),
-                )
-            )
+            what = f"batches/s over {role}{against}"
+            figures.append(over(workload, what, ours, theirs, least))
     if workload in CPU_WORKLOADS:
         figures += _cpu_figures(workload, rounds)
     return figures

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, over
 from benchmarks.further.pairs import measure_in_turn
-from benchmarks.spread import ratios, spread
 
 WARM_S, WINDOW_S = 1.0, 2.0
 
@@ -164,14 +163,12 @@ def run(is_quick: bool, out: Path) -> list[Figure]:
         if not after or not before:
             continue
         figures.append(
-            Figure(
+            over(
                 "advice",
                 f"{trial.bottleneck}, named in {sum(named):.0f} of {len(named)}: {trial.advice}",
-                ratios(after, before),
-                bar=trial.at_least,
-                bound="at least",
-                ours=str(spread(after)),
-                theirs=str(spread(before)),
+                after,
+                before,
+                trial.at_least,
             )
         )
     return figures

@@ -22,10 +22,9 @@ from typing import Any
 from benchmarks import fresh
 from benchmarks.consumer import nb_bytes
 from benchmarks.datasets import Images, Rows, Tokens
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, over
 from benchmarks.further.pairs import measure_in_turn
 from benchmarks.measure import batches_per_s
-from benchmarks.spread import ratios, spread
 from benchmarks.workloads import Workload
 
 WORKLOADS = (
@@ -144,14 +143,12 @@ def _measure(workload: Workload, is_quick: bool, key: str) -> list[Figure]:
     columns = {name: rounds.column(name, "batches_per_s") for name in probes}
     over_rpcdataloader = _BARS_OVER_RPCDATALOADER[workload.name]
     return [
-        Figure(
+        over(
             "endpoints",
             f"{workload.name}: {ours} over {theirs}",
-            ratios(columns[ours], columns[theirs]),
-            bar=bar,
-            bound="at least",
-            ours=str(spread(columns[ours])),
-            theirs=str(spread(columns[theirs])),
+            columns[ours],
+            columns[theirs],
+            bar,
         )
         for ours, theirs, bar in (
             ("endpoint", "bare ZeroMQ", _BAR_OVER_BARE),

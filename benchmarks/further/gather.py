@@ -15,9 +15,8 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.contestants import BARE, OURS, TORCH
 from benchmarks.datasets import NB_SAMPLES, Rows, Tokens
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, over
 from benchmarks.further.pairs import measure_in_turn
-from benchmarks.spread import ratios, spread
 from benchmarks.workloads import Workload
 
 NB_WORKER = 2
@@ -67,14 +66,12 @@ def run(is_quick: bool, out: Path) -> list[Figure]:
             theirs = rounds.column(other, "batches_per_s")
             if mine and theirs:
                 figures.append(
-                    Figure(
+                    over(
                         "gather",
                         f"{name} gathered, batches/s over {other}",
-                        ratios(mine, theirs),
-                        bar=_OVER_BARE[name] if other == BARE else None,
-                        bound="at least",
-                        ours=str(spread(mine)),
-                        theirs=str(spread(theirs)),
+                        mine,
+                        theirs,
+                        _OVER_BARE[name] if other == BARE else None,
                     )
                 )
     return figures

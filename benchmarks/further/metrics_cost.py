@@ -11,13 +11,13 @@ import urllib.request
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter, thread_time
+from time import thread_time
 
-from benchmarks.consumer import Device
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, over
 from benchmarks.further.own_timings import WORKLOADS
 from benchmarks.further.pairs import measure_in_turn
-from benchmarks.spread import ratios, spread
+from benchmarks.measure import batches_per_s
+from benchmarks.spread import spread
 from benchmarks.workloads import Workload
 
 _BAR = 0.98
@@ -28,12 +28,9 @@ _PORT = 19_400
 
 def rate(workload: Workload, on: bool, interval_s: float | None) -> dict[str, float]:
     """Batches a second with or without sinks."""
-    import torch
-
     from benchmarks.ours import batches
     from swift_loader.telemetry.sinks import pump
 
-    torch.set_num_threads(1)
     usual_s = pump.INTERVAL_S
     if interval_s is not None:
         pump.INTERVAL_S = interval_s
@@ -48,19 +45,10 @@ def rate(workload: Workload, on: bool, interval_s: float | None) -> dict[str, fl
         scraping = threading.Thread(target=_scrape, args=(ended, pump.INTERVAL_S))
         if on:
             scraping.start()
-        device = Device(next(stream))
-        warm_until_s, nb_warm = perf_counter() + workload.warm_s, 0
-        while nb_warm < workload.warm_batches or perf_counter() < warm_until_s:
-            device.take(next(stream))
-            nb_warm += 1
-        start_s, nb_batch = perf_counter(), 0
-        while (elapsed_s := perf_counter() - start_s) < workload.window_s:
-            device.take(next(stream))
-            nb_batch += 1
+        found = batches_per_s(stream, workload.window_s, workload.warm_s, workload.warm_batches)
         ended.set()
         if on:
             scraping.join()
-    found = {"batches_per_s": nb_batch / elapsed_s}
     if len(written_s) > 1:
         found["of_a_core"] = (written_s[-1] - written_s[0]) / (len(written_s) - 1) / usual_s
     return found
@@ -90,15 +78,7 @@ def run(is_quick: bool, out: Path) -> list[Figure]:
         on, off = (rounds.column(how, "batches_per_s") for how in ("with", "without"))
         if on and off:
             figures.append(
-                Figure(
-                    "metrics",
-                    f"{name}: batches/s with metrics= over without",
-                    ratios(on, off),
-                    bar=_BAR,
-                    bound="at least",
-                    ours=str(spread(on)),
-                    theirs=str(spread(off)),
-                )
+                over("metrics", f"{name}: batches/s with metrics= over without", on, off, _BAR)
             )
         shares = rounds.column("with", "of_a_core")
         if shares:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 
-from benchmarks.consumer import Device
 from benchmarks.datasets import Images, Rows, Tokens
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, over
 from benchmarks.further.pairs import measure_in_turn
-from benchmarks.spread import ratios, spread
+from benchmarks.measure import batches_per_s
 from benchmarks.workloads import Workload
 
 _BAR = 0.97
@@ -24,22 +22,10 @@ WORKLOADS = {
 
 def rate(workload: Workload, benchmark: bool) -> dict[str, float]:
     """Batches a second with or without timings."""
-    import torch
-
     from benchmarks.ours import batches
 
-    torch.set_num_threads(1)
     with batches(workload, 2, benchmark=benchmark) as stream:
-        device = Device(next(stream))
-        warm_until_s, nb_warm = perf_counter() + workload.warm_s, 0
-        while nb_warm < workload.warm_batches or perf_counter() < warm_until_s:
-            device.take(next(stream))
-            nb_warm += 1
-        start_s, nb_batch = perf_counter(), 0
-        while (elapsed_s := perf_counter() - start_s) < workload.window_s:
-            device.take(next(stream))
-            nb_batch += 1
-    return {"batches_per_s": nb_batch / elapsed_s}
+        return batches_per_s(stream, workload.window_s, workload.warm_s, workload.warm_batches)
 
 
 def run(is_quick: bool, out: Path) -> list[Figure]:
@@ -59,14 +45,12 @@ def run(is_quick: bool, out: Path) -> list[Figure]:
         on, off = (rounds.column(how, "batches_per_s") for how in ("with", "without"))
         if on and off:
             figures.append(
-                Figure(
+                over(
                     "own-timings",
                     f"{name}: batches/s with benchmark=True over without",
-                    ratios(on, off),
-                    bar=_BAR,
-                    bound="at least",
-                    ours=str(spread(on)),
-                    theirs=str(spread(off)),
+                    on,
+                    off,
+                    _BAR,
                 )
             )
     return figures

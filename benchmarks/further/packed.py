@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, over
 from benchmarks.further.pairs import measure_in_turn
-from benchmarks.spread import ratios, spread
+from benchmarks.spread import spread
 
 NB_WORKER = 2
 LENGTH, BATCH = 2048, 32
@@ -234,15 +234,7 @@ def run(is_quick: bool, out: Path) -> list[Figure]:
         theirs = rounds.column(other, "tokens_per_s")
         if mine and theirs:
             figures.append(
-                Figure(
-                    "packed",
-                    f"best-fit, tokens/s over {other}",
-                    ratios(mine, theirs),
-                    bar=BARS.get(other),
-                    bound="at least",
-                    ours=str(spread(mine)),
-                    theirs=str(spread(theirs)),
-                )
+                over("packed", f"best-fit, tokens/s over {other}", mine, theirs, BARS.get(other))
             )
     for name, share in paddings().items():
         bar = 1.0 if name == PACKED else None

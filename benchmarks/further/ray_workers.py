@@ -22,10 +22,9 @@ import numpy as np
 
 from benchmarks import fresh
 from benchmarks.datasets import NB_SAMPLES, cut_jpegs
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, over
 from benchmarks.further.pairs import measure_in_turn
 from benchmarks.measure import batches_per_s
-from benchmarks.spread import ratios, spread
 from benchmarks.workloads import Workload, table_workloads
 
 _BAR = 1.5
@@ -119,17 +118,7 @@ def run(is_quick: bool, out: Path) -> list[Figure]:
             )
             mine, theirs = (rounds.column(who, "batches_per_s") for who in probes)
             if mine and theirs:
-                figures.append(
-                    Figure(
-                        "ray",
-                        f"{name}: batches/s over Ray Data",
-                        ratios(mine, theirs),
-                        bar=_BAR,
-                        bound="at least",
-                        ours=str(spread(mine)),
-                        theirs=str(spread(theirs)),
-                    )
-                )
+                figures.append(over("ray", f"{name}: batches/s over Ray Data", mine, theirs, _BAR))
     return figures
 
 

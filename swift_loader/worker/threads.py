@@ -137,13 +137,12 @@ class LaunchedThread:
     def _run(self, payload_fd: int) -> None:
         status, text = 1, ""
         try:
-            self._their_sentinel.send(*pack(Started(0)))
+            with contextlib.suppress(ChannelClosedError):  # nobody wants it any more
+                self._their_sentinel.send(*pack(Started(0)))
             birth = _Birth(self._place, self._index)
             channel = Channel(self._theirs)
             worker = Worker(self._index, self._place, channel, self.progress, birth)
             status = worker.live(payload_fd)
-        except ChannelClosedError:
-            pass  # nobody wants it any more
         except BaseException:  # noqa: BLE001 - the link says it
             text = traceback.format_exc()
         self._say_exited(status, text)

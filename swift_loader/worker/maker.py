@@ -320,7 +320,8 @@ def collated(recipe: Recipe, samples: Any, arena: Arena | None, indices: Any) ->
         return (recipe.collate_fn or default_convert)(sample)
     if recipe.collate_fn is not None:
         return recipe.collate_fn(samples)
-    return collate(samples, arena, indices)
+    known = len(indices) == len(samples)  # not of a stream, nor where a bad sample was left out
+    return collate(samples, arena, indices if known else None)
 
 
 def _put(recipe: Recipe, batch: Any) -> Callable[[Arena], bytes]:

@@ -25,7 +25,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from swift_loader import ConfigError, SwiftLoader, TooManyBadSamplesError, WorkerError
+from swift_loader import BatchError, ConfigError, SwiftLoader, TooManyBadSamplesError, WorkerError
 from tests import datasets
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -335,3 +335,32 @@ def test_classes_of_a_batch_are_those_of_the_script() -> None:
                 assert type(item) is Item
                 assert item.colour is Colour.RED
                 assert function() is Colour
+
+
+class Uneven:
+    """Rows of two lengths; row 1 raises."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        if i == 1:
+            raise ValueError(f"row {i}")
+        return torch.zeros(1 + i % 2)
+
+
+class UnevenStream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (torch.zeros(1 + i // 2) for i in range(4))
+
+
+@pytest.mark.parametrize("dataset", [Uneven(), UnevenStream()], ids=["left out", "stream"])
+def test_samples_that_do_not_fit_are_named_by_place_if_their_numbers_are_not_known(
+    dataset: Any,
+) -> None:
+    with SwiftLoader(
+        dataset, batch_size=5, num_workers=0, on_error="skip", validate=False
+    ) as loader:
+        names = r"shapes differ: \(1,\) in places 0, .*; \(2,\) in places? "
+        with pytest.raises(BatchError, match=names):
+            next(iter(loader))

@@ -57,20 +57,8 @@ class Arena:
     """Hands out aligned pieces of `buffer` (writable and contiguous; None holds nothing).
 
     The pieces keep the buffer alive; the arena itself may go before them. One arena is for one
-    thread.
-
-    Attributes
-    ----------
-    buffer:
-        All of it, as an array.
-    address:
-        Where the buffer starts in memory.
-    nbytes:
-        How long it is.
-    used_bytes:
-        End of the last piece handed out.
-    wanted_bytes:
-        What `used_bytes` would be if every piece asked for had fitted.
+    thread. `used_bytes` is the end of the last piece handed out; `wanted_bytes` is what it would be
+    if every piece asked for had fitted.
     """
 
     __slots__ = ("address", "buffer", "nbytes", "used_bytes", "wanted_bytes")

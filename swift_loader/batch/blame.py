@@ -41,14 +41,7 @@ class Culprit(NamedTuple):
 def find(obj: Any, failure: Callable[[Any], Exception | None], path: str = "") -> Culprit | None:
     """The innermost thing in `obj` that can't travel by itself; None if `obj` can.
 
-    Parameters
-    ----------
-    obj:
-        What was to travel.
-    failure:
-        Tries one thing alone; gives the error, or None if that one travels.
-    path:
-        What `obj` is called.
+    `failure` tries one thing alone, and gives the error. `path`: what `obj` is called.
     """
     return _Search(failure).within(path, obj, 0)
 

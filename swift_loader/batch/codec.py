@@ -54,16 +54,9 @@ _FLAGS = [bytes([flag]) for flag in range(4)]
 def encode(batch: Any, arena: Arena) -> bytes:
     """The skeleton of `batch`; its numbers are laid into `arena` where they do not lie there yet.
 
-    What pickle can't do goes by value or through `dill`, which is slow, each time again.
-
-    Raises
-    ------
-    SlotTooSmall
-        The arena is too small; says how many bytes will do.
-    BatchError
-        Something in the batch can't leave this process; names the field, and the fix.
-    Exception
-        Whatever a `__reduce__` of the user's raises.
+    What pickle can't do goes by value or through `dill`, which is slow, each time again. Raises
+    `SlotTooSmall`, which says how many bytes will do; `BatchError`, which names the field that
+    can't leave this process, and the fix; and whatever a `__reduce__` of the user's raises.
     """
     mark = arena.used_bytes
     try:
@@ -131,10 +124,7 @@ def decode(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> Any:
 def encode_bytes(payload: Buffer, arena: Arena) -> bytes:
     """Lay bytes that the user's own encoder made into `arena`; the skeleton says where they are.
 
-    Raises
-    ------
-    SlotTooSmall
-        The arena is too small; says how many bytes will do.
+    Raises `SlotTooSmall`, which says how many bytes will do.
     """
     view = memoryview(payload).cast("B")
     offset = arena.reserve(view.nbytes)

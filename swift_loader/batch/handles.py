@@ -92,12 +92,8 @@ class Handle:
 class Shipment:
     """One pickling of what goes to workers; for `multiprocessing` it is the process that is born.
 
-    Attributes
-    ----------
-    elsewhere:
-        Some of them are on other machines.
-    kept:
-        What must live as long as workers may start.
+    `elsewhere`: some of them are on other machines. `kept`: what must live as long as workers may
+    start.
     """
 
     elsewhere: bool

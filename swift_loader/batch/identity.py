@@ -122,10 +122,7 @@ def class_of(token: str) -> type | None:
 def class_by_token(token: str, module: str, qualname: str) -> type:
     """The class that this process knows by `token`, else the one of that name.
 
-    Raises
-    ------
-    AttributeError
-        Neither is known here.
+    Raises `AttributeError` where neither is known.
     """
     kind = _class_of.get(token)
     if kind is None:

@@ -21,14 +21,7 @@ _CONVERT = "Convert it to tensors or numbers in the dataset, or give a collate_f
 class Mismatch(Exception):
     """Values of one field that can't be collated.
 
-    Parameters
-    ----------
-    problem:
-        What is wrong; follows "can't be collated: ".
-    fix:
-        What the user can do.
-    groups:
-        What was found -> at which places of the batch.
+    `problem` follows "can't be collated: ". `groups`: what was found, at which places of the batch.
     """
 
     def __init__(self, problem: str, fix: str, groups: dict[str, list[int]] | None = None) -> None:

@@ -30,15 +30,8 @@ class NoRoom(Exception):
 class Placer(Reducer):
     """Copies buffers into `arena`, except those that lie in it already.
 
-    Parameters
-    ----------
-    arena:
-        Where to.
-    by_value:
-        See `Reducer`.
-    measuring:
-        The arena holds nothing, and its `wanted_bytes` is all that is asked for: go on
-        where something does not fit.
+    `measuring`: the arena holds nothing, and its `wanted_bytes` is all that is asked for, so it
+    goes on where something does not fit.
     """
 
     def __init__(

@@ -41,10 +41,7 @@ class PlainPickler(Pickler):
 class Reducer:
     """Tells a pickler how to take apart what has large buffers; where these go, siblings decide.
 
-    Parameters
-    ----------
-    by_value:
-        Takes apart what can't be imported elsewhere, if that is wanted.
+    `by_value` takes apart what can't be imported elsewhere, if that is wanted.
     """
 
     def __init__(self, by_value: ByValue | None = None) -> None:

@@ -54,10 +54,7 @@ _BOUND_HERE = (
 class Payload:
     """Packed objects: `nbytes` in all, laid into a region by `write`.
 
-    Attributes
-    ----------
-    kept:
-        What workers open here. It must live as long as one of them may unpack the region.
+    `kept` is what workers open here. It must live as long as one of them may unpack the region.
     """
 
     def __init__(
@@ -92,10 +89,7 @@ def pack(parts: Mapping[str, Any], *, elsewhere: bool = False) -> Payload:
 
     What processes share goes as a handle, and is refused with `elsewhere`: for other machines.
 
-    Raises
-    ------
-    ShippingError
-        Something can't travel. Names it as `part['key'].attribute`, with the fix.
+    Raises `ShippingError`, which names what can't travel as `part['key'].attribute`, with the fix.
     """
     try:
         return _pack(dict(parts), elsewhere)
@@ -189,10 +183,7 @@ class _Unpickler(pickle.Unpickler):
 class _Gatherer(Reducer):
     """Notes where buffers will lie. They stay where they are, and are kept.
 
-    Attributes
-    ----------
-    sources:
-        Offset and bytes of each.
+    `sources`: offset and bytes of each.
     """
 
     def __init__(self, by_value: ByValue, shipment: Shipment) -> None:

@@ -54,14 +54,8 @@ _OBJECT_BYTES = 64  # of a container or a tensor, beside what it holds
 class Branch:
     """How one kind of container is taken apart and rebuilt.
 
-    Attributes
-    ----------
-    steps:
-        What leads to its parts: keys, places or names, in their order.
-    part:
-        What lies at a step.
-    rebuilt:
-        The container with other parts, in the order of its steps.
+    `steps`: what leads to its parts, in order: keys, places or names. `rebuilt`: the container with
+    other parts.
     """
 
     steps: Callable[[Any], Sequence[Any]]
@@ -95,21 +89,8 @@ def map_leaves(
 ) -> Any:
     """`batch` with `function` of each leaf in its place.
 
-    What isn't a plain dict, list or tuple is kept where none of its leaves has changed.
-
-    Parameters
-    ----------
-    function:
-        Gets each leaf.
-    batch:
-        Is not written to.
-    whole:
-        Whether an object that isn't a plain dict, list or tuple counts as a leaf.
-
-    Raises
-    ------
-    BatchError
-        The batch holds itself.
+    What isn't a plain dict, list or tuple counts as a leaf where `whole` says so, and is kept where
+    none of its leaves has changed. Raises `BatchError` where the batch holds itself.
     """
 
     def mapped(node: Any) -> Any:

@@ -27,11 +27,8 @@ class StaticBuffers:
     def filled(self, batch: Any) -> Any:
         """`batch` with its tensors in the buffers; what is no tensor stays as it is.
 
-        Raises
-        ------
-        BatchError
-            A tensor is not dense, or has another shape, dtype or device than in the
-            first batch, or there are more of them or fewer.
+        Raises `BatchError` where a tensor is not dense, or has another shape, dtype or device than
+        in the first batch, or there are more of them or fewer.
         """
         if self._buffers is None:
             made: list[torch.Tensor] = []

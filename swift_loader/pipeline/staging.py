@@ -62,11 +62,7 @@ def move(batch: Any, device: torch.device) -> Any:
     """`batch` with every tensor and numeric array on `device`, arrays as tensors.
 
     Containers keep their type. An object with a method `to` moves itself; all else stays as it is.
-
-    Raises
-    ------
-    BatchError
-        The batch holds itself.
+    Raises `BatchError` where the batch holds itself.
     """
 
     # Elsewhere than on CUDA nobody would know when the slot has been read.

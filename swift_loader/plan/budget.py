@@ -30,20 +30,9 @@ _DIGEST_STEP = 2**20
 class BudgetTable:
     """How samples of some lengths fall into batches of at most `tokens`.
 
-    Parameters
-    ----------
-    lengths:
-        Tokens of each sample: whole numbers, of shape ``(samples,)``. 0 counts as 1.
-    tokens:
-        What a batch may cost.
-    cost:
-        ``"padded"``: its longest sample times the number of samples. ``"sum"``: all its samples'
-        tokens.
-
-    Raises
-    ------
-    ValueError
-        A length is negative, or more than the budget.
+    `lengths`: tokens of each sample, of shape ``(samples,)``; 0 counts as 1. A batch costs its
+    longest sample times the number of samples (`cost` is ``"padded"``), or all its samples' tokens
+    (``"sum"``). Raises `ValueError` where a length is negative, or more than the budget.
     """
 
     lengths: NDArray[np.integer]

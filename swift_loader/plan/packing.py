@@ -87,17 +87,8 @@ class Packing(Protocol):
 class Lengths:
     """The lengths of documents, in tokens, with what a separator adds.
 
-    Parameters
-    ----------
-    lengths:
-        One integer a document, none negative, of shape ``(documents,)``.
-    separator:
-        Tokens that follow each document that has any.
-
-    Raises
-    ------
-    ValueError
-        A length is negative.
+    `lengths`: of shape ``(documents,)``. `separator`: tokens that follow each document that has
+    any. Raises `ValueError` where a length is negative.
     """
 
     def __init__(self, lengths: NDArray[np.integer], separator: int = 0) -> None:

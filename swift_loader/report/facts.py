@@ -18,14 +18,7 @@ Number = Callable[[Run], float]
 class Fact:
     """One fact of a run.
 
-    Attributes
-    ----------
-    name:
-        What it is.
-    text:
-        How it is shown.
-    change:
-        How that of a second run differs from that of a first one; empty where that says nothing.
+    `change`: how that of a second run differs from that of a first one; empty: that says nothing.
     """
 
     name: str

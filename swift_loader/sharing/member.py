@@ -33,16 +33,9 @@ __all__ = ["Member"]
 class Member:
     """See the module's text.
 
-    Attributes
-    ----------
-    behind:
-        Batches published that it has not taken yet.
-    slack:
-        As many may it be behind before the producer waits for it.
-    full_since_s:
-        Since when the producer has been waiting for it.
-    nb_taken:
-        Batches that it has taken, since it joined.
+    `behind`: batches published that it has not taken yet. `slack`: as many may it be behind before
+    the producer waits for it, which it has done since `full_since_s`. `nb_taken`: batches that it
+    has taken since it joined.
     """
 
     def __init__(self, channel: Channel, pid: int, max_sent: int) -> None:

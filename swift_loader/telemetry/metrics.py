@@ -1,22 +1,5 @@
 """What a loader measures: `Meter` sums the times of delivered batches, `snapshot` reads them.
 
-Signatures that the pipeline calls:
-
-```python
-meter = Meter(consumer=0)
-meter.worker_started(worker, pid)            # pid=None: a worker on another host
-meter.epoch_begins(epoch, time.perf_counter())
-meter.add(BatchTimes(...))                   # once per batch, by the thread that delivers
-meter.epoch_ends(time.perf_counter())        # not on an early `break`
-meter.worker_restarted(worker, pid)          # a new process took the place of a dead one
-meter.worker_stopped(worker)
-meter.skipped(index); meter.replaced(index)
-meter.took(index, seconds)                   # the slowest sample of a batch
-meter.also(ask)                              # another part has `Reading`s of its own
-meter.event("warning", text="...")           # anything else worth a line on the time line
-meter.snapshot() -> LoaderStats
-```
-
 `add` is plain additions into attributes: no lock, no system call (about 1 us); every 512 batches it
 sorts them into distributions, at once (0.2 ms). One thread calls `add` and the epoch calls; the
 others may come from any thread, as `snapshot` may (it can then be a batch behind in some columns).
@@ -142,12 +125,15 @@ class Meter:
         self.event("epoch_begin", epoch=epoch)
 
     def epoch_ends(self, at_s: float) -> None:
-        """The training loop came back after the last batch: what it did with that one counts."""
+        """The training loop came back after the last batch: what it did with that one counts.
+
+        Not called where it has left the epoch early.
+        """
         self._close_epoch(at_s)
         self.event("epoch_end", epoch=self.epoch)
 
     def add(self, times: BatchTimes) -> None:
-        """Count one delivered batch."""
+        """Count one delivered batch; each once."""
         (
             worker,
             _,
@@ -238,7 +224,7 @@ class Meter:
         self._others.append(ask)
 
     def event(self, kind: str, **facts: object) -> None:
-        """Tell the benchmark file, when there is one. `facts` are JSON values."""
+        """Tell the benchmark file, if there is one, what is worth a line. `facts`: JSON values."""
         if self._listener is not None:
             self._listener.event(kind, facts)
 

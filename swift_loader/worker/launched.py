@@ -19,14 +19,8 @@ BATCH_WORKER = "swift_loader.worker.process"  # the kind of worker that makes ba
 class Launched(Protocol):
     """The training process's end of a worker that was asked for.
 
-    Attributes
-    ----------
-    pid:
-        None until the worker runs; 0 for a thread of this process.
-    channel:
-        Orders go down, and batches come up.
-    sentinel:
-        `Started` and `Exited` come up it.
+    `pid`: None until the worker runs; 0 for a thread of this process. Orders go down the `channel`,
+    and batches come up; `Started` and `Exited` come up the `sentinel`.
     """
 
     pid: int | None

@@ -30,6 +30,7 @@ PUBLIC = (
     "swift_loader.rpcdataloader",
     "swift_loader.sharing",
     "swift_loader.sources.readers.archives",
+    "swift_loader.sources.readers.chunks",
     "swift_loader.sources.readers.columns",
     "swift_loader.sources.readers.hugging_face",
     "swift_loader.sources.readers.lines",

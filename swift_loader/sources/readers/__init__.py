@@ -8,4 +8,6 @@
     JSON Lines; tar archives in webdataset's layout. A file is a shard.
 `hugging_face`
     Streams of Hugging Face, which tell their shards.
+`chunks`
+    LitData's chunks, by litdata.
 """

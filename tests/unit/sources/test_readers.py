@@ -14,6 +14,7 @@ import pytest
 
 from swift_loader import ConfigError, Shards
 from swift_loader.sources.readers.archives import webdataset
+from swift_loader.sources.readers.chunks import litdata
 from swift_loader.sources.readers.columns import arrow, parquet
 from swift_loader.sources.readers.hugging_face import hugging_face
 from swift_loader.sources.readers.lines import json_lines
@@ -148,3 +149,23 @@ def test_memory_of_fsspec_is_read_too() -> None:
     with fsspec.open("memory://data/a.jsonl", "wb") as file:
         file.write(b'{"x": 1}\n{"x": 2}\n')
     assert all_of(json_lines("memory://data/*.jsonl")) == [{"x": 1}, {"x": 2}]
+
+
+def test_chunks_of_litdata_are_shards(tmp_path: Path) -> None:
+    lit = pytest.importorskip("litdata", reason="needs litdata")
+    writer = lit.streaming.Cache(str(tmp_path / "data"), chunk_size=7)
+    for index, row in enumerate(ROWS):
+        writer[index] = row
+    writer.done()
+    writer.merge()
+    shards = litdata(lit.StreamingDataset(str(tmp_path / "data")))
+    assert len(shards.shards) == 4
+    assert all_of(shards) == ROWS
+    check_seeks(shards)
+    with pytest.raises(ConfigError, match="leave shuffle out there"):
+        litdata(lit.StreamingDataset(str(tmp_path / "data"), shuffle=True))
+
+
+def test_what_is_no_litdata_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"give a litdata\.StreamingDataset"):
+        litdata([1])

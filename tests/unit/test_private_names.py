@@ -76,6 +76,7 @@ PRIVATE = {
         "sources/readers/hugging_face.py": "a stream that splits itself by rank is refused",
         "worker/split.py": "Hugging Face: a stream that splits itself by rank is known",
     },
+    "_member_type_": {"batch/classes.py": "enumerations of `__main__` travel to workers"},
     "_mmap": {"batch/memmaps.py": "numpy: memory maps travel as the name of their file"},
     "_registry": {"worker/zygote.py": "weakref: a worker takes 50 ms more to end"},
     "_args_from_interpreter_flags": {"worker/boot.py": "workers get the flags of python -X, -W"},

@@ -70,20 +70,6 @@ class Partition:
             return begin, nb_batches * self.batch_size, nb_batches
         return begin, size, min(nb_batches, size)  # no more batches than there are places
 
-    @cached_property
-    def nb_padded(self) -> int:
-        """Places that are dealt out a second time, over all consumers together."""
-        if self.tail != "pad":
-            return 0
-        return -(-self.nb_positions // self.nb_consumer) * self.nb_consumer - self.nb_positions
-
-    @cached_property
-    def nb_dropped(self) -> int:
-        """Places that are dealt out to nobody."""
-        if self.tail != "drop":
-            return 0
-        return self.nb_positions - self.nb_batches(0) * self.batch_size * self.nb_consumer
-
     def segments(self, consumer: int, first: int, last: int) -> list[Span]:
         """Stream intervals of the batches ``[first, last)`` of a consumer, in the order dealt out.
 

@@ -18,6 +18,7 @@ from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.planned import PlannedOrder
 from swift_loader.order.resume import Resume, resume
 from swift_loader.plan import Plan
+from tests.unit.plan.partitions import nb_dropped, nb_padded
 
 TAILS = st.sampled_from(["balanced", "drop", "pad"])
 
@@ -119,13 +120,13 @@ def check_rest(state: Any, old: Plan, new: Plan, epoch: int, left: list[int]) ->
     assert len(steps) == 1 or (new.tail == "balanced" and max(steps) - min(steps) == 1)
     if same_deal:
         assert set(counts) <= set(order(old, epoch))
-    elif plan.partition.nb_padded:
+    elif nb_padded(plan.partition):
         assert set(counts) == set(left)
-        assert sum(counts.values()) == len(left) + plan.partition.nb_padded
-    elif plan.partition.nb_dropped:
+        assert sum(counts.values()) == len(left) + nb_padded(plan.partition)
+    elif nb_dropped(plan.partition):
         assert set(counts) <= set(left)
         assert set(counts.values()) == {1}
-        assert len(counts) == len(left) - plan.partition.nb_dropped
+        assert len(counts) == len(left) - nb_dropped(plan.partition)
     else:
         dealt = list(chain(*(rest(each, c) for c, each in enumerate(resumed))))
         assert dealt == left

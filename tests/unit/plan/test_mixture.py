@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from swift_loader import ConfigError
 from swift_loader.plan import Plan
 from tests.unit.plan.mixtures import Run, plan_of, told
+from tests.unit.plan.partitions import nb_dropped, nb_padded
 
 NAMES = ("web", "code", "books", "mail", "notes")
 
@@ -226,7 +227,7 @@ def test_steps_are_dealt_as_parts_are(tail: Any) -> None:
                 assert cut[0] == cut[1]
             for start, stop in steps.partition.segments(consumer, 0, count):
                 places += range(start, stop)
-        assert len(places) == nb + parts.partition.nb_padded - parts.partition.nb_dropped
+        assert len(places) == nb + nb_padded(parts.partition) - nb_dropped(parts.partition)
         assert len(set(places)) == min(nb, len(places))
         dealt = steps.partition.dealt([steps.nb_batches(c) for c in range(consumers)])
         assert sorted(set(np.concatenate([np.arange(a, b) for a, b in dealt] or [[]]))) == sorted(

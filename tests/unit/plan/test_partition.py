@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_loader.plan.partition import Partition, Stream, complement, joined
+from tests.unit.plan.partitions import nb_dropped, nb_padded
 
 PARTITIONS = st.builds(
     Partition,
@@ -41,15 +42,15 @@ def test_balanced_deals_out_every_place_once(partition: Partition) -> None:
     if partition.tail == "balanced":
         assert dealt == list(range(partition.nb_positions))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
-        assert partition.nb_padded == partition.nb_dropped == 0
+        assert nb_padded(partition) == nb_dropped(partition) == 0
     elif partition.tail == "drop":
-        assert len(set(dealt)) == len(dealt) == partition.nb_positions - partition.nb_dropped
-        assert partition.nb_dropped < partition.nb_consumer * (partition.batch_size + 1)
+        assert len(set(dealt)) == len(dealt) == partition.nb_positions - nb_dropped(partition)
+        assert nb_dropped(partition) < partition.nb_consumer * (partition.batch_size + 1)
     else:
         assert set(dealt) == set(range(partition.nb_positions))
-        assert len(dealt) == partition.nb_positions + partition.nb_padded
+        assert len(dealt) == partition.nb_positions + nb_padded(partition)
         assert len({len(part) for part in parts}) == 1
-        assert partition.nb_padded < partition.nb_consumer
+        assert nb_padded(partition) < partition.nb_consumer
 
 
 @given(PARTITIONS)
@@ -86,7 +87,7 @@ def test_huge_parts_touch_without_overlap(partition: Partition) -> None:
         for consumer in range(partition.nb_consumer)
     ]
     dealt = sum(stop - start for part in parts for start, stop in part)
-    assert dealt == partition.nb_positions + partition.nb_padded - partition.nb_dropped
+    assert dealt == partition.nb_positions + nb_padded(partition) - nb_dropped(partition)
     if partition.tail == "balanced":
         assert parts[0][0][0] == 0
         assert parts[-1][0][1] == partition.nb_positions

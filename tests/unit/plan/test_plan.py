@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from swift_loader.errors import ConfigError
 from swift_loader.plan import Plan
+from tests.unit.plan.partitions import nb_dropped, nb_padded
 
 
 def make(n: Any, **options: Any) -> Plan:
@@ -61,7 +62,7 @@ def test_every_sample_once_in_equal_steps(plan: Plan, epoch: int) -> None:
     indices = flat(consumers)
     everything = set(range(plan.nb_samples))
     assert set(indices) <= everything
-    assert len(indices) == plan.nb_samples + plan.partition.nb_padded - plan.partition.nb_dropped
+    assert len(indices) == plan.nb_samples + nb_padded(plan.partition) - nb_dropped(plan.partition)
     if plan.tail == "balanced":
         assert sorted(indices) == sorted(everything)
     if plan.tail == "drop":
@@ -117,14 +118,14 @@ def test_fewer_samples_than_consumers_can_be_padded_or_dropped() -> None:
     padded = make(3, nb_consumer=5, tail="pad")
     assert [len(batches) for batches in dealt(padded)] == [1] * 5
     assert set(flat(dealt(padded))) == {0, 1, 2}
-    assert padded.partition.nb_padded == 2
+    assert nb_padded(padded.partition) == 2
     assert dealt(make(3, nb_consumer=5, tail="drop")) == [[]] * 5
 
 
 def test_crumbs_of_an_interrupted_epoch_come_once() -> None:
     plan = make(100, nb_consumer=5, spans=((7, 8), (50, 52)), shuffle=False)
     assert dealt(plan) == [[[7]], [[50]], [[51]], [], []]
-    assert plan.partition.nb_padded == 0
+    assert nb_padded(plan.partition) == 0
 
 
 @given(plans(), st.data())
@@ -162,7 +163,7 @@ def test_a_trillion_samples_cost_no_more_than_a_batch(window: int, tail: str) ->
     indices = np.concatenate(batches)
     assert indices.min() >= 0
     assert indices.max() < n
-    assert len(np.unique(indices)) >= len(indices) - plan.partition.nb_padded
+    assert len(np.unique(indices)) >= len(indices) - nb_padded(plan.partition)
 
 
 def test_neighbouring_consumers_meet_without_overlap_in_a_trillion() -> None:

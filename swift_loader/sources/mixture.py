@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import index
 from typing import Any, Literal, get_args
 
 from swift_loader.errors import refuse
@@ -137,12 +138,10 @@ class Mixture:
             refuse("exhausted", exhausted, "give 'repeat', 'stop' or 'drop'")
         if mix not in ("sample", "batch"):
             refuse("mix", mix, "give 'sample' or 'batch'")
-        if samples_per_epoch is not None:
-            if type(samples_per_epoch) is not int or samples_per_epoch < 1:
-                refuse("samples_per_epoch", samples_per_epoch, "give a whole number, 1 or more")
-            if exhausted != "repeat":
-                refuse("samples_per_epoch", samples_per_epoch, f"exhausted={exhausted!r} says when "
-                       "an epoch ends; leave it out")  # fmt: skip
+        samples_per_epoch = _count("samples_per_epoch", samples_per_epoch)
+        if samples_per_epoch is not None and exhausted != "repeat":
+            refuse("samples_per_epoch", samples_per_epoch, f"exhausted={exhausted!r} says when an "
+                   "epoch ends; leave it out")  # fmt: skip
         for name, source in made.items():
             if mix == "sample" and (source.collate_fn or source.batch_size):
                 what = "collate_fn" if source.collate_fn else "batch_size"
@@ -192,7 +191,7 @@ def _source(name: Any, given: Any) -> Source:
     if source.kwargs is not None and not isinstance(source.kwargs, Mapping):
         refuse(where, source.kwargs, "keyword arguments are a dict")
     if source.kwargs is None and isinstance(source.dataset, type):
-        source = Source(**{**vars(source), "kwargs": {}})
+        source = replace(source, kwargs={})
     if source.kwargs is not None and not callable(source.dataset):
         refuse(where, source.dataset, "it takes no arguments: give a class with them, or a data "
                "set without")  # fmt: skip
@@ -201,15 +200,29 @@ def _source(name: Any, given: Any) -> Source:
                "with its share of the whole as its weight")  # fmt: skip
     if source.weight is not None:
         _weight(where, source.weight)
-    for what in ("batch_size", "tokens"):
-        value = getattr(source, what)
-        if value is not None and (type(value) is not int or value < 1):
-            refuse(f"{where}.{what}", value, "give a whole number, 1 or more")
+    source = replace(
+        source,
+        batch_size=_count(f"{where}.batch_size", source.batch_size),
+        tokens=_count(f"{where}.tokens", source.tokens),
+    )
     for what in ("transform", "collate_fn"):
         value = getattr(source, what)
         if value is not None and not callable(value):
             refuse(f"{where}.{what}", value, "give a function")
     return source
+
+
+def _count(option: str, value: Any) -> int | None:
+    """A whole number of any type, as numpy's; or None. Raises `ConfigError`."""
+    if value is None:
+        return None
+    try:
+        count = index(value)
+    except TypeError:
+        count = 0
+    if isinstance(value, bool) or count < 1:
+        refuse(option, value, "give a whole number, 1 or more")
+    return count
 
 
 def _weight(where: str, value: Any) -> float:
@@ -226,8 +239,7 @@ def _table(
     sources: Mapping[str, Source], weights: Any, weight_steps: int | None
 ) -> tuple[tuple[int, Weights], ...] | None:
     names = tuple(sources)
-    if weight_steps is not None and (type(weight_steps) is not int or weight_steps < 1):
-        refuse("weight_steps", weight_steps, "give a whole number of steps, 1 or more")
+    weight_steps = _count("weight_steps", weight_steps)
     if callable(weights):
         if weight_steps is None:
             refuse("weights", weights, "say over how many steps the function's weights change: "

@@ -107,7 +107,8 @@ class Packed:
         fields: Sequence[str] = FIELDS,
         dtype: Any = np.int64,
     ) -> None:
-        if isinstance(length, bool) or not isinstance(length, int) or not 0 < length < 2**31:
+        is_whole = isinstance(length, (int, np.integer)) and not isinstance(length, bool)
+        if not is_whole or not 0 < length < 2**31:
             refuse("length", length, "give the number of tokens in a sequence")
         if how not in ("split", "best-fit"):
             refuse("how", how, "give 'split' or 'best-fit'")
@@ -126,7 +127,7 @@ class Packed:
                 "dataset", dataset, "give a data set with __getitem__ and __len__, built already"
             )
         self._dataset = dataset
-        self._length = length
+        self._length = length = int(length)
         self._key = key
         self._epoch = 0
         self._shuffles = shuffle_documents

@@ -173,6 +173,7 @@ def test_a_document_of_another_length_is_named() -> None:
     ("arguments", "words"),
     [
         ({"length": 0}, "length=0"),
+        ({"length": 8.0}, "length=8.0"),
         ({"how": "first-fit"}, "give 'split' or 'best-fit'"),
         ({"lengths": [1, 2]}, "there are 2, and the data set has 7 documents"),
         ({"lengths": [0.5] * 7}, "whole number a document"),

@@ -22,7 +22,7 @@ from swift_loader.sharing import TensorConsumer, TensorProducer
 from tests import datasets
 from tests.chaos.hits import descendants
 from tests.chaos.seeds import rounds
-from tests.process.sharing.parties import Numbers, Party, expected, number_of, say
+from tests.process.sharing.parties import Numbers, Party, expected, number_of, say, starting
 from tests.ranks import run_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -36,15 +36,8 @@ def party(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Party]]:
     """Starts parties that share a folder of their own, in which nothing may be left."""
     folder = tempfile.mkdtemp(prefix="chaos-")
     monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-    parties: list[Party] = []
-
-    def start(*arguments: object, **named: object) -> Party:
-        parties.append(Party(*arguments, **named))
-        return parties[-1]
-
-    yield start
-    for one in parties:
-        one.end()
+    with starting() as start:
+        yield start
     shutil.rmtree(folder)
 
 

@@ -18,7 +18,7 @@ from tests.gpu.parties import (
     samples,
     used_bytes,
 )
-from tests.process.sharing.parties import expected, produce
+from tests.process.sharing.parties import expected, produce, starting
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("device")]
 
@@ -32,15 +32,8 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def party(port: str) -> Iterator[Spawn]:
-    parties: list[SpawnedParty] = []
-
-    def start(*arguments: object, **named: object) -> SpawnedParty:
-        parties.append(SpawnedParty(*arguments, **named))
-        return parties[-1]
-
-    yield start
-    for one in parties:
-        one.end()
+    with starting(SpawnedParty) as start:
+        yield start
 
 
 def test_every_consumer_reads_every_batch_behind_a_busy_device(party: Spawn, port: str) -> None:

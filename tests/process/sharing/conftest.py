@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.sharing.parties import Party
+from tests.process.sharing.parties import Party, starting
 
 
 @pytest.fixture
@@ -21,16 +21,8 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def party(port: str) -> Iterator[Callable[..., Party]]:
-    """Starts parties, and ends those that are left, whatever happened."""
-    parties: list[Party] = []
-
-    def start(*arguments: object, **named: object) -> Party:
-        parties.append(Party(*arguments, **named))
-        return parties[-1]
-
-    yield start
-    for one in parties:
-        one.end()
+    with starting() as start:
+        yield start
 
 
 @pytest.fixture

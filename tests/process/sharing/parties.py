@@ -7,6 +7,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -67,6 +68,20 @@ class Party:
             self.signal(signal.SIGCONT)
             self.kill()
         self._ours.close()
+
+
+@contextmanager
+def starting(kind: type[Party] = Party) -> Iterator[Callable[..., Any]]:
+    """Starts parties, and ends those that are left, whatever happened."""
+    parties: list[Party] = []
+
+    def start(*arguments: Any, **named: Any) -> Party:
+        parties.append(kind(*arguments, **named))
+        return parties[-1]
+
+    yield start
+    for one in parties:
+        one.end()
 
 
 _pipe: Connection | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 from dataclasses import fields, replace
 from typing import Any
 
@@ -100,7 +101,6 @@ class Engine:
         self._log: LogHandle | None = None
         self._cache = recipe.cache
         self._store = Keeper(recipe.cache)
-        self._to_say: dict[str, bool] = {}  # whether it was said; before there is a log, it is not
         # One that is forked holds what is here when the loader is started.
         early = config.worker_per_consumer and config.start_method != "fork"
         self._launcher = self._acquired() if early else None
@@ -190,7 +190,8 @@ class Engine:
         finally:
             launcher.release()
         if drawn and config.start_method == "thread":
-            self.say(_DRAWS.format(" and ".join(drawn)))
+            text = _DRAWS.format(" and ".join(drawn))
+            warnings.warn(text, RuntimeWarning, stacklevel=5)  # of the line that builds the loader
         return size
 
     def _acquired(self) -> Launcher:
@@ -331,8 +332,6 @@ class Engine:
             facts,
             ", ".join(f"{what} {version}" for what, version in versions().items()),
         )
-        for text in list(self._to_say):
-            self.say(text)
         if config.persistent_workers is False and not config.in_process:
             self._log.logger.info(
                 "persistent_workers=False: workers stay for all epochs all the same. What is "
@@ -359,12 +358,6 @@ class Engine:
         every = self._threads(target) == "per worker"
         readers = max(1, workers + endpoints) if every else 1
         check_open_files(Need(workers, readers, endpoints), held)
-
-    def say(self, text: str) -> None:
-        """Write a warning into the log, once, as soon as there is one."""
-        if self._log is not None and not self._to_say.get(text):
-            self._log.logger.warning("{}", text)
-        self._to_say[text] = self._log is not None
 
     def _threads(self, target: Target) -> Threads:
         if target.decoder is None and not target.staged:

@@ -28,7 +28,7 @@ from swift_loader.loader.construction import Construction
 from swift_loader.loader.engine import Engine
 from swift_loader.loader.epoch import EpochIterator, Standing, gone_on
 from swift_loader.loader.meshes import join_host_group
-from swift_loader.loader.mixtures import counting_sources
+from swift_loader.loader.mixtures import counting_sources, warn_of_other_mixture
 from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import facts_of, order_of, sampling_of, size_of_stream
 from swift_loader.loader.seen import Seen
@@ -39,7 +39,7 @@ from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_seed
-from swift_loader.order.told import call_as_text, notes_of, resumed, told, with_call
+from swift_loader.order.told import call_as_text, resumed, told, with_call
 from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.ranks.mesh import check_slice, consumer_of
@@ -181,8 +181,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
             try:
                 group = None
                 if mesh is not None:
-                    known = self._nb_samples if self._length_is_known else None
-                    group = join_host_group(consumer_index, self._config, known)
+                    group = join_host_group(consumer_index, self._config, self._nb_samples)
                 size = engine.start(consumer_index, self._seed, target, group)
                 if size is not None:
                     self._learn_length(size)
@@ -430,8 +429,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
             ahead = self._config.prefetch_epochs > 0
             self._order, self._epoch = resumed(self._the_order(), loaded, self._calls, ahead=ahead)
             self._applied = loaded
-            for note in notes_of(self._order):
-                self._engine.say(f"the state is of another mixture: {note}")
+            warn_of_other_mixture(self._order)
 
     def _prefetch(self) -> None:
         """Have the first batches made before anybody asks for them."""

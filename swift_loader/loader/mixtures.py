@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,14 +11,14 @@ from swift_loader.loader.options import Config
 from swift_loader.order.order import Order
 from swift_loader.order.part import Number
 from swift_loader.order.planned import PlannedOrder
-from swift_loader.order.told import inner_number, inner_of
+from swift_loader.order.told import inner_number, inner_of, notes_of
 from swift_loader.plan import Plan
 from swift_loader.plan.mixture import MixturePlan
 from swift_loader.plan.partition import PartitionBySteps
 from swift_loader.sources.mixture import Mixing
 from swift_loader.telemetry.metrics import Meter
 
-__all__ = ["counting_sources", "plan_of_mixture"]
+__all__ = ["counting_sources", "plan_of_mixture", "warn_of_other_mixture"]
 
 
 def plan_of_mixture(config: Config, mixing: Mixing, lengths: tuple[int, ...], seed: int) -> Plan:
@@ -114,3 +115,10 @@ def counting_sources(order: Order, meter: Meter) -> Callable[[Number, float], No
     by_source.flush()  # those of the order before
     by_source.count = count
     return by_source.delivered
+
+
+def warn_of_other_mixture(order: Order) -> None:
+    """Where `order` goes on from a state of another mixture, say what differs."""
+    for note in notes_of(order):
+        text = f"the state is of another mixture: {note}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -45,7 +45,8 @@ DIFFERENCES: dict[str, Difference] = {
     ),
     "mixed dtypes": Difference(
         "Tensors of different dtypes in one batch",
-        "`TypeError` in a worker; promoted in the training process (`num_workers=0`)",
+        "in a worker, the first one's dtype if the others can be cast to it, else `TypeError`; "
+        "promoted in the training process (`num_workers=0`)",
         "promoted to a common dtype everywhere",
     ),
     "collate errors": Difference(
@@ -58,6 +59,11 @@ DIFFERENCES: dict[str, Difference] = {
         "A tensor that requires grad",
         "`RuntimeError` in a worker",
         "collated detached: a gradient can't pass between processes",
+    ),
+    "shared memory": Difference(
+        "Tensors of one batch that share memory, such as a tensor and a view of it",
+        "they still share it: a change of one in place is seen in the other",
+        "each has memory of its own",
     ),
     "StopIteration": Difference(
         "`dataset[i]` raises `StopIteration`, or something that is not an `Exception`",

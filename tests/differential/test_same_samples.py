@@ -119,6 +119,28 @@ def test_batches_in_inference_mode_are_inference_tensors_as_torchs() -> None:
     assert [batch.is_inference() for batch in ours] == [batch.is_inference() for batch in theirs]
 
 
+class Views:
+    """Samples of a tensor and a view of it."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+        base = torch.zeros(3)
+        return base, base[1:]
+
+
+def test_tensors_that_share_memory_have_each_their_own_here() -> None:
+    options: Any = {"batch_size": 2, "num_workers": 1, "collate_fn": samples.listed}
+    [(base, view), _] = next(iter(DataLoader(Views(), multiprocessing_context="fork", **options)))  # type: ignore[arg-type]
+    base.add_(1)
+    assert view.tolist() == [1, 1]
+    with SwiftLoader(Views(), validate=False, **options) as loader:
+        [(base, view), _] = next(iter(loader))
+    base.add_(1)
+    assert view.tolist() == [0, 0]
+
+
 def test_frozen_tells_types_apart() -> None:
     assert frozen([1]) != frozen((1,))
     assert frozen(1) != frozen(True)

@@ -82,10 +82,14 @@ class Shards(IterableDataset[Any]):
     ) -> Iterator[Any]:
         """The items of a shard from number `start` on. `log` hears how long skipping took."""
         which = self.shards[shard]
-        if self.seeks:
-            return iter(self._open(which, start=start))
-        items = iter(self._open(which))
-        if start:
+        given = self._open(which, start=start) if self.seeks else self._open(which)
+        if given is None:
+            raise TypeError(
+                f"`open` gave None for the shard {which!r:.200}: have it yield the shard's items, "
+                "or return them"
+            )
+        items = iter(given)
+        if start and not self.seeks:
             began_s = time.perf_counter()
             next(itertools.islice(items, start - 1, None), None)
             if log is not None:

@@ -226,8 +226,8 @@ def test_a_mixture_that_can_not_be_says_why(sources: Any, options: Any, said: st
 
 def test_numbers_may_be_numpys() -> None:
     two = np.int64(2)
-    sources = {"a": Source(range(8), batch_size=two, tokens=two)}  # type: ignore[arg-type]
-    mixing = Mixture(sources, mix="batch", samples_per_epoch=two).mixing  # type: ignore[arg-type]
+    sources = {"a": Source(range(8), batch_size=two, tokens=two)}
+    mixing = Mixture(sources, mix="batch", samples_per_epoch=two).mixing
     numbers = (mixing.samples_per_epoch, mixing.batch_sizes, mixing.tokens)
     assert json.dumps(numbers) == "[2, [2], [2]]"
 

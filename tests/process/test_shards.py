@@ -146,6 +146,15 @@ def test_too_few_shards_are_said() -> None:
             one.start(0)
 
 
+def test_what_are_no_shards_or_items_is_said() -> None:
+    with pytest.raises(ConfigError, match="shards=3: give a list"):
+        Shards(3, seeking)
+    silent = Shards([7], lambda shard: None)
+    with SwiftLoader(silent, num_workers=0, validate=False) as loader:
+        with pytest.raises(TypeError, match="gave None for the shard 7: have it yield"):
+            next(iter(loader))
+
+
 def test_workers_elsewhere_are_refused() -> None:
     with pytest.raises(ConfigError, match="belong to local workers"):
         with loader_of(1, 1, remote_workers=["tcp://127.0.0.1:1"], remote_key=False) as loader:

@@ -23,13 +23,13 @@ DOORS = {
     "plan": "",
     "batch": "arena codec collate seeding shipping tree",
     "order": "order part",
-    "telemetry": "figures printable sinks.addresses sinks.pump sinks.sink stats units",
-    "transport": "channel memory messages slots table wakeup written_slots",
+    "telemetry": "figures printable sinks.addresses sinks.pump sinks.sink stats units verdict",
+    "transport": "channel memory messages peer slots table wakeup written_slots",
     "worker": "birth cgroups cpus faults launch maker place process progress recipe zygote",
     "pipeline": "answers elsewhere item link local reader shell supervision",
     "ranks": "exchange",
-    "report": "groups runs terminal",
-    "loader": "engine epoch handing_on loader",
+    "report": "groups runs",
+    "loader": "delivering engine epoch handing_on loader",
     "remote": "address binding client commands endpoint keys source status",
 }
 

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -199,7 +200,7 @@ class Sampling:
                         f"the batch_sampler gave {batch!r:.60}, and each batch must be a list of "
                         "indices; what gives single indices goes as sampler=, with a batch_size"
                     )
-                yield batch
+                yield list(batch) if isinstance(batch, GeneratorType) else batch  # it can't travel
             return
         keys = iter(self._source)
         while batch := list(islice(keys, self._batch_size)):

@@ -94,6 +94,17 @@ def test_batches_of_a_batch_sampler_vary_in_size_and_may_be_empty() -> None:
     assert ours == theirs
 
 
+def test_batches_that_are_generators_are_those_of_torch_without_workers() -> None:
+    class Batches:
+        def __iter__(self) -> Iterator[Any]:
+            return ((i + j for j in range(3)) for i in range(0, 12, 3))
+
+    dataset = samples.MapStyle("int")
+    theirs = through_torch(dataset, workers=0, batch_sampler=Batches())[0]  # with some, it hangs
+    for workers in (0, 2):
+        assert through_ours(dataset, workers=workers, batch_sampler=Batches())[0] == theirs
+
+
 def test_a_batch_sampler_as_sampler_without_batches_gives_batches() -> None:
     def sampler() -> BatchSampler:
         return BatchSampler(SequentialSampler(range(10)), 4, drop_last=False)

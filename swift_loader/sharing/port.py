@@ -81,7 +81,8 @@ class Port:
         if channel is None:
             waited = f" within {wait_s:g} s" if wait_s > 0 else ""
             raise ProducerGoneError(
-                f"no producer came up at {self}{waited}: start it, or look at its log. "
+                f"no producer came up at {self}{waited}: start it, or look at its log. If it had "
+                "ended already, its wait_for= makes it wait for so many consumers. "
                 "Both sides must have the same port, user and XDG_RUNTIME_DIR"
             )
         return channel

@@ -141,13 +141,6 @@ class Engine:
     def closed(self) -> bool:
         return self._closed
 
-    @property
-    def life(self) -> str:
-        """Where it is in its life, in words."""
-        if self._closed:
-            return "closed"
-        return "started" if self.started else "not started"
-
     def recipe(self) -> Recipe:
         """The user's things as a worker gets them, arrays as views over the shared memory."""
         self.check_open()
@@ -284,7 +277,6 @@ class Engine:
             self.payload_fd,
             config.worker_per_consumer,
             config.remote_timeout,
-            kept,
         )
         pipeline = Pipeline(
             config.part(PipelineOptions, timeout_s=config.timeout),

@@ -74,8 +74,3 @@ class OrderedSlots:
         if isinstance(answer, Exhausted):
             return NoMore(answer.ticket, answer.state)
         return NotMade(answer.ticket, answer.report if isinstance(answer, Failed) else None)
-
-    @property
-    def mapped_bytes(self) -> int:
-        """Shared memory that is mapped now, in bytes."""
-        return self._slots.mapped_bytes

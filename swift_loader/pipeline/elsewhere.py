@@ -30,7 +30,6 @@ class Brief:
 
     `payload_fd`: a descriptor of the serialized `Recipe`, open as long as the loader is.
     `first_worker`: the number of the first link; `nb_links`: those of all remote workers.
-    `max_kept`: batches that the training process may hold at once without being copied out.
     """
 
     place: Place
@@ -38,7 +37,6 @@ class Brief:
     first_worker: int
     nb_links: int
     timeout_s: float
-    max_kept: int
 
 
 @runtime_checkable
@@ -78,14 +76,13 @@ def launchers_of(
     payload_fd: int,
     nb_local: int,
     timeout_s: float,
-    max_kept: int,
 ) -> Mapping[int, Callable[[int], Link]]:
     """The launchers of all of them, numbered on from the local workers."""
     launchers: dict[int, Callable[[int], Link]] = {}
     nb_links = sum(one.nb_links for one in elsewhere)
     for one in elsewhere:
         first = nb_local + len(launchers)
-        brief = Brief(place, payload_fd, first, nb_links, timeout_s, max_kept)
+        brief = Brief(place, payload_fd, first, nb_links, timeout_s)
         launchers.update(enumerate(one.launchers(brief), first))
     return launchers
 

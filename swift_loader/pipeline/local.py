@@ -77,11 +77,6 @@ class LocalLink:
     def pid(self) -> int | None:
         return self._process.pid
 
-    @property
-    def mapped_bytes(self) -> int:
-        """Shared memory of this worker's slots, in bytes."""
-        return self._slots.mapped_bytes
-
     def filenos(self) -> Sequence[int]:
         sockets = [self._process.sentinel]
         if self._channel_open:

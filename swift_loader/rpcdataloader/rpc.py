@@ -40,7 +40,6 @@ from swift_loader.worker.place import Place
 __all__ = ["address_of", "rpc_async"]
 
 _CLOSE_S = 1.0
-_KEPT = 64
 
 
 def rpc_async(
@@ -176,7 +175,7 @@ class _Host:
 
     def _connect(self, timeout_s: float) -> None:
         place = Place(0, 1, 1, 0, None)
-        brief = Brief(place, self._payload_fd, 0, 1, timeout_s, _KEPT)
+        brief = Brief(place, self._payload_fd, 0, 1, timeout_s)
         address = Address(self._address, load_keys(None), timeout_s)
         self._link = EndpointLink(0, address, brief, sha256_of(self._payload_fd))
         self._waiter.add(self._link)

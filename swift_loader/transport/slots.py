@@ -97,11 +97,6 @@ class LeasedSlots:
         self.give_back(slot)
         return copy
 
-    @property
-    def mapped_bytes(self) -> int:
-        """Shared memory that is mapped now, in bytes."""
-        return sum(len(mapping) for mapping in list(self._mappings.values()))
-
     def _collect(self) -> None:
         released = self._released
         while released:

@@ -113,12 +113,7 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-def settle(
-    place: Place,
-    index: int,
-    environ: Mapping[str, str],
-    settings: Mapping[str, bytes] | None = None,
-) -> None:
+def settle(place: Place, index: int, environ: Mapping[str, str]) -> None:
     """CPUs and threads: one process a core is the plan, a worker computes with one thread.
 
     The user may say more, by ``OMP_NUM_THREADS``.

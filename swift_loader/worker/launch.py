@@ -158,10 +158,6 @@ class Zygote:
             zygote._users += 1
             return zygote
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def spawn(
         self, index: int, place: Place, payload_fd: int, module: str = BATCH_WORKER
     ) -> LaunchedWorker:

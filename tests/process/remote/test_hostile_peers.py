@@ -373,7 +373,7 @@ def test_endpoint_that_talks_nonsense_while_it_is_sent_to_is_a_lost_connection()
         with nonsense() as address:
             fd = os.memfd_create("payload")
             os.write(fd, b"x")
-            brief = Brief(Place(0, 1, 1, 0, None), fd, 0, 1, timeout_s=30.0, max_kept=1)
+            brief = Brief(Place(0, 1, 1, 0, None), fd, 0, 1, timeout_s=30.0)
             link = EndpointLink(0, Address(address, None, timeout_s=30.0), brief, "0" * 64)
             tickets = count()
             events: list[Event] = []

@@ -14,11 +14,10 @@ from typing import Any
 
 from benchmarks.contestants import OURS
 from benchmarks.datasets import cut_jpegs
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, over
 from benchmarks.further.pairs import measure_in_turn
 from benchmarks.measure import batches_per_s
 from benchmarks.rounds import Rounds
-from benchmarks.spread import ratios, spread
 from benchmarks.workloads import Workload, table_workloads
 
 NB_WORKER = 2
@@ -70,17 +69,9 @@ def _figures(on: str, rounds: Rounds, others: list[str]) -> list[Figure]:
     for who in others:
         theirs = rounds.column(who, "batches_per_s")
         if mine and theirs:
-            figures.append(
-                Figure(
-                    "threads",
-                    f"{on}: threads over {who if who == SPDL else 'processes'}",
-                    ratios(mine, theirs),
-                    bar=BAR_OVER_SPDL if who == SPDL and on != "tiny" else None,
-                    bound="at least",
-                    ours=f"{spread(mine).median:.0f}/s",
-                    theirs=f"{spread(theirs).median:.0f}/s",
-                )
-            )
+            what = f"{on}: threads over {who if who == SPDL else 'processes'}"
+            bar = BAR_OVER_SPDL if who == SPDL and on != "tiny" else None
+            figures.append(over("threads", what, mine, theirs, bar))
     return figures
 
 

@@ -11,10 +11,9 @@ wake-up socket together.
 
 from __future__ import annotations
 
-import contextlib
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from swift_loader.pipeline.link import Event, Link, MadeBatch
@@ -85,20 +84,22 @@ class Waiter:
         before = self._registered.get(link.worker, ())
         if wanted == before and all(self._link_of.get(fd) is link for fd in wanted):
             return
-        for fd in before:
-            if fd not in wanted or self._link_of.get(fd) is not link:
-                self._link_of.pop(fd, None)
-                with contextlib.suppress(KeyError):
-                    self._poll.unregister(fd)
+        self._forget(link.worker, before)
         for fd in wanted:
             self._poll.register(fd, select.POLLIN)
             self._link_of[fd] = link
         self._registered[link.worker] = wanted
 
     def _unregister(self, worker: int) -> None:
-        for fd in self._registered.pop(worker):
-            self._link_of.pop(fd, None)
-            self._poll.unregister(fd)
+        self._forget(worker, self._registered.pop(worker))
+
+    def _forget(self, worker: int, before: Iterable[int]) -> None:
+        """Not those that were closed, and that another worker's link has been given since."""
+        for fd in before:
+            owner = self._link_of.get(fd)
+            if owner is not None and owner.worker == worker:
+                del self._link_of[fd]
+                self._poll.unregister(fd)
 
     def close(self) -> None:
         """May come while another thread waits: it is woken."""

@@ -286,6 +286,23 @@ class Hangs(Numbers):
         time.sleep(600)
 
 
+class BornOnce(Numbers):
+    """Only the first is built; it ends its process at sample 9, and the next is never built."""
+
+    def __init__(self, n: int, folder: Path) -> None:
+        super().__init__(n)
+        if not Once(folder).first("born"):
+            self.wait_in_the_constructor()
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        if i == 9:
+            os._exit(7)
+        return super().__getitem__(i)
+
+    def wait_in_the_constructor(self) -> None:
+        time.sleep(1000)
+
+
 class Slow(Numbers):
     def __init__(self, n: int, delay_s: float) -> None:
         super().__init__(n)

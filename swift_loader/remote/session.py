@@ -165,7 +165,13 @@ class Session:
                 worker.link.flush()
 
     def _stacks(self) -> str:
-        told = [f"{w.link.name} there: {w.link.stack()}" for w in self.workers if w.held]
+        told = [
+            f"{w.link.name} there{'' if w.up else ', which is being started'}: {w.link.stack()}"
+            for w in self.workers
+            if w.held or not w.up
+        ]
+        if self._waiting:
+            told.append(f"{len(self._waiting)} orders wait for a worker")
         return "\n\n".join(told) or f"none of its {len(self.workers)} workers has an order"
 
     # ---- how many workers

@@ -218,6 +218,26 @@ def test_timeout_shows_where_the_far_worker_hangs(
         assert "sample 9" in str(caught.value)
 
 
+def test_timeout_shows_a_far_worker_that_is_being_started(
+    endpoint: RunningEndpoint, tmp_path: Path
+) -> None:
+    with SwiftLoader(
+        datasets.BornOnce,
+        {"n": 20, "folder": tmp_path},
+        batch_size=2,
+        worker_per_consumer=0,
+        validate=False,
+        timeout=2.0,
+        remote_workers=[endpoint.address],
+        remote_key=endpoint.key,
+    ) as loader:
+        with pytest.raises(WorkerTimeoutError) as caught:
+            list(loader)
+        assert "there, which is being started" in str(caught.value)
+        assert "in wait_in_the_constructor" in str(caught.value)
+        assert "wait for a worker" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)]
 )

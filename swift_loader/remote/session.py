@@ -280,7 +280,9 @@ class Session:
     def _on_gone(self, worker: Worker, gone: Gone) -> None:
         self.workers.remove(worker)
         worker.link.wait_closed(time.monotonic())
-        if worker.link.pid is None:  # it never ran: there are no processes left, for now
+        # One that is up has run, though nobody may have told of it: whatever it was forked from can
+        # be killed in between.
+        if worker.link.pid is None and not worker.up:  # there are no processes left, for now
             now_s = time.monotonic()
             self._full_until_s = now_s + _FULL_FOR_S
             if self._none_since_s is None:

@@ -205,6 +205,14 @@ class Conformance:
             ]
             assert loader.stats().skipped == ("bad",)
 
+    def test_what_a_data_set_is_told_may_be_long(self) -> None:
+        with self.loader(
+            datasets.Weighed, {"n": 24}, batch_size=4, worker_per_consumer=2
+        ) as loader:
+            list(loader)
+            loader.call_dataset("weigh", list(range(100_000)))
+            assert {nb for batch in loader for nb in batch.tolist()} == {100_000}
+
     def test_batches_of_very_many_samples_come_in_an_order_of_ones_own(self) -> None:
         order = [list(range(59_999, 19_999, -1)), [7], list(range(20_000))]
         with self.loader(

@@ -286,6 +286,18 @@ class Hangs(Numbers):
         time.sleep(600)
 
 
+class Weighed(Numbers):
+    """Samples say how many weights the data set was given."""
+
+    nb_weights = 0
+
+    def weigh(self, weights: list[int]) -> None:
+        self.nb_weights = len(weights)
+
+    def __getitem__(self, i: int) -> int:  # type: ignore[override]
+        return self.nb_weights
+
+
 class BornOnce(Numbers):
     """Only the first is built; it ends its process at sample 9, and the next is never built."""
 

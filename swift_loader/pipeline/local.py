@@ -1,8 +1,8 @@
 """A link to a worker on this machine, a process or a thread. Role: part of the training process.
 
-Sends on the worker's channel: `SetPlan`, `Make` (with a slot that it assigns), `Forget`. Takes
-`Ready`, `StartFailed`, `Made`, `Failed`, `Skipped`, `Exhausted` from it, and `Started` and `Exited`
-on the worker's sentinel, from the zygote or the thread.
+Sends on the worker's channel: `SetPlan`, `Make` (with a slot that it assigns), `Forget`, or `Long`
+in place of one. Takes `Ready`, `StartFailed`, `Made`, `Failed`, `Skipped`, `Exhausted` from it, and
+`Started` and `Exited` on the worker's sentinel, from the zygote or the thread.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from swift_loader.transport.channel import ChannelClosedError
 from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.messages import (
     Forget,
+    Long,
     Made,
     Make,
     Message,
@@ -43,7 +44,7 @@ from swift_loader.worker.zygote import Exited, Started
 
 __all__ = ["LocalLink"]
 
-_INLINE_INDICES_BYTES = 1 << 14  # longer ones travel in memory of their own: sockets are small
+_INLINE_BYTES = 1 << 14  # longer messages travel in memory of their own: sockets are small
 _END_GRACE_S = 1.0
 _SIGNALS = {int(number): number.name for number in signal.Signals}
 
@@ -89,15 +90,7 @@ class LocalLink:
         self._post(SetPlan(plan_id, plan))
 
     def make(self, ticket: int, number: Number, indices: bytes) -> None:
-        slot = self._slots.take(ticket)
-        if len(indices) <= _INLINE_INDICES_BYTES:
-            self._post(Make(ticket, number, slot, indices))
-            return
-        fd = create_region(len(indices), "indices")
-        with map_shared(fd, len(indices)) as region:
-            region[:] = indices
-        make = Make(ticket, number, slot, b"", len(indices))
-        self._process.channel.post(*pack(make), fd)
+        self._post(Make(ticket, number, self._slots.take(ticket), indices))
 
     def forget(self, tickets: Iterable[int]) -> None:
         self._post(Forget(frozenset(tickets)))
@@ -106,7 +99,14 @@ class LocalLink:
         self._process.channel.flush()
 
     def _post(self, message: Message) -> None:
-        self._process.channel.post(*pack(message))
+        kind, payload = pack(message)
+        if len(payload) <= _INLINE_BYTES:
+            self._process.channel.post(kind, payload)
+            return
+        fd = create_region(len(payload), "message")
+        with map_shared(fd, len(payload)) as region:
+            region[:] = payload
+        self._process.channel.post(*pack(Long(kind, len(payload))), fd)
 
     # ---- up
 

@@ -24,6 +24,7 @@ __all__ = [
     "Exhausted",
     "Failed",
     "Forget",
+    "Long",
     "Made",
     "Make",
     "Message",
@@ -34,7 +35,7 @@ __all__ = [
     "StartFailed",
 ]
 
-_MAKE = struct.Struct("<QIqqiq")
+_MAKE = struct.Struct("<QIqqi")
 _MADE = struct.Struct("<QIqqffffqqdII")
 
 
@@ -60,18 +61,17 @@ class Make(NamedTuple):
     number: Number
     slot: int
     indices: bytes = b""  # see `order.keys`; or a stream's state. Empty: the plan knows
-    indices_bytes: int = 0  # so many of them come by a descriptor, being too long for a message
 
     def packed(self) -> bytes:
         """For `swift_loader.transport.table`."""
-        ticket, (plan_id, epoch, k), slot, indices, nb_apart = self
-        return _MAKE.pack(ticket, plan_id, epoch, k, slot, nb_apart) + indices
+        ticket, (plan_id, epoch, k), slot, indices = self
+        return _MAKE.pack(ticket, plan_id, epoch, k, slot) + indices
 
     @classmethod
     def unpacked(cls, payload: bytes) -> Make:
         """What was packed."""
-        ticket, plan_id, epoch, k, slot, nb_apart = _MAKE.unpack_from(payload)
-        return cls(ticket, Number(plan_id, epoch, k), slot, payload[_MAKE.size :], nb_apart)
+        ticket, plan_id, epoch, k, slot = _MAKE.unpack_from(payload)
+        return cls(ticket, Number(plan_id, epoch, k), slot, payload[_MAKE.size :])
 
 
 @message
@@ -89,6 +89,17 @@ class SetPlan:
 
     plan_id: int
     plan: Plan
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Long:
+    """A message of this `kind` that is too long for a socket: its payload lies in the memory whose
+    descriptor comes along.
+    """
+
+    kind: int
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,4 +229,4 @@ class Exhausted:
     state: bytes = b""
 
 
-Message = Make | Forget | SetPlan | Ready | StartFailed | Made | Failed | Skipped | Exhausted
+Message = Make | Forget | SetPlan | Long | Ready | StartFailed | Made | Failed | Skipped | Exhausted

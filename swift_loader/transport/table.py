@@ -57,6 +57,7 @@ TABLE = (
     Row(7, "Failed", f"{_WORKER}, {_SERVER}", f"{_TRAINING}, {_FEED}"),
     Row(8, "Skipped", f"{_WORKER}, {_SERVER}", f"{_TRAINING}, {_FEED}"),
     Row(9, "Exhausted", _WORKER, _TRAINING),
+    Row(10, "Long", _TRAINING, _WORKER),
     # the life of workers
     Row(16, "Spawn", _TRAINING, _ZYGOTE),
     Row(17, "Started", _ZYGOTE, _TRAINING),

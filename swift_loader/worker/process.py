@@ -1,8 +1,8 @@
 """A local worker process. Role: makes batches for one consumer, one after the other.
 
-Receives on its channel: `Make`, `Forget`, `SetPlan`. Sends: `Ready` or `StartFailed` once, then
-`Made` (with a descriptor when the slot's region is new), `Failed`, `Skipped` or, of a stream,
-`Exhausted` for every `Make`.
+Receives on its channel: `Make`, `Forget`, `SetPlan`, or `Long` in place of one. Sends: `Ready` or
+`StartFailed` once, then `Made` (with a descriptor when the slot's region is new), `Failed`,
+`Skipped` or, of a stream, `Exhausted` for every `Make`.
 
 It ends when the channel closes, and only then: SIGINT and SIGTERM are for the training process,
 which may be writing a checkpoint and still wants batches.
@@ -21,6 +21,7 @@ from swift_loader.transport.messages import (
     Exhausted,
     Failed,
     Forget,
+    Long,
     Make,
     Message,
     Ready,
@@ -134,8 +135,6 @@ class Worker:
         match message:
             case Make():
                 assert self._maker is not None
-                if message.indices_bytes:
-                    message = message._replace(indices=self._indices_of(message))
                 plan = self._plans[message.number.plan_id]
                 job = self._maker.job(message, plan, self._consumer)
                 self._inbox.append((message.ticket, job))
@@ -144,16 +143,19 @@ class Worker:
                 self._forgotten |= message.tickets & waiting
             case SetPlan():
                 self._plans[message.plan_id] = message.plan
+            case Long():
+                self._take(self._apart(message))
             case _:
                 raise TypeError(f"a worker does not take {type(message).__name__}")
 
-    def _indices_of(self, order: Make) -> bytes:
+    def _apart(self, long: Long) -> Message:
         fd = self._channel.take_fd()
         try:
-            with map_shared(fd, order.indices_bytes) as region:
-                return region[:]
+            with map_shared(fd, long.nbytes) as region:
+                message: Message = unpack(long.kind, region[:])
         finally:
             os.close(fd)
+        return message
 
     def _say(self, message: Message, fds: tuple[int, ...] = ()) -> None:
         self._channel.send(*pack(message), fds)

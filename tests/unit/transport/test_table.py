@@ -33,7 +33,8 @@ EPOCH = sharing.EpochBegins(3, 2, None, 10)
 KEYS = np.array([3, -1, 2**62])
 MESSAGES = [
     messages.Make(2**63, Number(2**32 - 1, 2**40, 2**50), 7, b"12345678"),
-    messages.Make(1, Number(0, 0, 0), 0, b"", 1 << 20),
+    messages.Make(1, Number(0, 0, 0), 0),
+    messages.Long(4, 1 << 20),
     messages.Made(5, 64, 1 << 40, 1 << 41, TIMES, b"skeleton"),
     messages.Made(5, 64, 9, 0, TIMES, b"", 9, (BAD,), 1.5, b"state"),
     messages.Forget(frozenset({1, 2**63})),

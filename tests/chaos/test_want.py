@@ -86,6 +86,7 @@ def told(lines: list[str]) -> dict[int, str]:
 
 
 DESCRIPTORS = """
+import pickle
 def work(limit):
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     with loader(**options) as it:
@@ -101,7 +102,9 @@ options = {options}
     [
         ("{}", "None"),
         pytest.param(
-            "{'batch_encoder': bytes, 'batch_decoder': bytes}", "None", marks=pytest.mark.soak
+            "{'batch_encoder': pickle.dumps, 'batch_decoder': pickle.loads}",
+            "None",
+            marks=pytest.mark.soak,
         ),
     ],
     ids=["plain", "decoder"],
@@ -210,7 +213,7 @@ each([1, 2], work)
 @pytest.mark.timeout(3600)
 def test_every_limit_of_descriptors_for_long(tmp_path: Path) -> None:
     for seed in rounds(2):
-        options = ["{}", "{'batch_encoder': bytes, 'batch_decoder': bytes}"][seed % 2]
+        options = ["{}", "{'batch_encoder': pickle.dumps, 'batch_decoder': pickle.loads}"][seed % 2]
         script = DESCRIPTORS.format(options=options, staged="None")
         found = {}
         for low in range(6, 60, 9):

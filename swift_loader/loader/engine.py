@@ -6,7 +6,9 @@ import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -169,23 +171,20 @@ class Engine:
     def _try(self, batch_size: int) -> Size:
         config = self._config
         launcher = self._acquired()
+        trial = partial(
+            try_one_batch,
+            launcher,
+            self.payload_fd,
+            batch_size,
+            config.seed or 0,
+            config.timeout,
+            Target(decoder=config.batch_decoder).decode_with(),
+            by_source=config.mixing is not None and config.mixing.by_batch,
+        )
         try:
-            with generators_untouched(), generators_drawn_from() as drawn:
-                size = try_one_batch(
-                    launcher,
-                    self.payload_fd,
-                    batch_size,
-                    config.seed or 0,
-                    config.timeout,
-                    Target(decoder=config.batch_decoder).decode_with(),
-                    by_source=config.mixing is not None and config.mixing.by_batch,
-                )
+            return _watched(trial) if config.start_method == "thread" else trial()
         finally:
             launcher.release()
-        if drawn and config.start_method == "thread":
-            text = _DRAWS.format(" and ".join(drawn))
-            warnings.warn(text, RuntimeWarning, stacklevel=5)  # of the line that builds the loader
-        return size
 
     def _acquired(self) -> Launcher:
         """Where local workers come from. Raises `ConfigError`, `NoRoomError`."""
@@ -398,6 +397,16 @@ class Engine:
             forget_for_forks(self._forked)
         if self._log is not None:
             self._log.close()
+
+
+def _watched(trial: Callable[[], Size]) -> Size:
+    """A trial in this process: says what it draws from, and takes the draws back."""
+    with generators_untouched(), generators_drawn_from() as drawn:
+        size = trial()
+    if drawn:
+        text = _DRAWS.format(" and ".join(drawn))
+        warnings.warn(text, RuntimeWarning, stacklevel=6)  # of the line that builds the loader
+    return size
 
 
 def _group() -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -51,9 +51,15 @@ def running(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        for left in family(process.pid):
-            left.kill()
+        kill_family(process.pid)
         print(process.communicate()[1])  # for the report of a test that failed
+
+
+def kill_family(pid: int) -> None:
+    """Whatever is left; some of it may end by itself just then."""
+    for left in family(pid):
+        with suppress(psutil.NoSuchProcess):
+            left.kill()
 
 
 def environment() -> dict[str, str]:

@@ -47,6 +47,7 @@ def test_hung_worker_is_replaced_when_asked_for(tmp_path: Path) -> None:
         datasets.Hangs,
         {"n": 40, "at": 9, "folder": tmp_path},
         batch_size=4,
+        data_queue_size=4,  # so that the next epoch's batch of it is not made meanwhile
         worker_per_consumer=2,
         timeout=1.0,
         on_timeout="restart",

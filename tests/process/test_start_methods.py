@@ -15,7 +15,7 @@ import torch
 
 from swift_loader import ConfigError, SwiftLoader
 from tests import datasets
-from tests.process.scripts import ROOT, environment, family
+from tests.process.scripts import ROOT, environment, kill_family
 
 SETTINGS = "size = 32\nregistry = {}\n"
 
@@ -134,8 +134,7 @@ def run(
     try:
         out, err = process.communicate(timeout=100)
     finally:
-        for left in family(process.pid):
-            left.kill()
+        kill_family(process.pid)
     assert process.returncode == 0, err
     return json.loads(out), err
 

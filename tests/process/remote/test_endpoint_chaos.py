@@ -171,6 +171,7 @@ def test_worker_that_dies_in_getitem_costs_no_sample(
         datasets.Dies,
         {"n": 60, "at": 23, "how": "exit", "folder": tmp_path},
         batch_size=4,
+        data_queue_size=4,  # so that the next epoch's batch of it is not made meanwhile
         worker_per_consumer=0,
         validate=False,
         remote_workers=[endpoint.address],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,17 @@ def all_processes() -> list[ProcessUse]:
         except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
             continue
     return uses
+
+
+def cpu_s_by_process() -> dict[int, float]:
+    """By process, this one first, then its descendants: the CPU seconds that it has used so far."""
+    here = psutil.Process()
+    used: dict[int, float] = {}
+    for process in [here, *here.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            used[process.pid] = times.user + times.system
+    return used
 
 
 def _pss_bytes(pid: int) -> int:

@@ -22,6 +22,7 @@ MODULES = {
     "threads": "thread_workers",
     "step-time": "step_time",
     "scaling": "scaling",
+    "crowd": "crowd",
     "sharing": "sharing",
     "data-pipes": "data_pipes",
     "endpoints": "endpoints",

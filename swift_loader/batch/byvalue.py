@@ -62,6 +62,7 @@ class ByValue:
         self._keeps = keeps
         self._globals_of: dict[int, _Globals] = {}
         self._aliases: set[int] = set()
+        self._registrations: dict[int, classes.Registered] | None = None
 
     def reduce(self, obj: Any) -> Any:
         """How to pickle `obj`; `NotImplemented` if the pickler knows best."""
@@ -92,7 +93,11 @@ class ByValue:
             if needed:
                 raise ShippingError(story)
             warnings.warn(story, stacklevel=2)
-        return classes.reduce(kind, register(kind) if self._keeps else "")
+        if not self._keeps:
+            return classes.reduce(kind, "", [])
+        if self._registrations is None:
+            self._registrations = classes.registrations()
+        return classes.reduce(kind, register(kind), self._registrations.get(id(kind), []))
 
     def _reduce_function(self, function: FunctionType) -> Reduced:
         names = set(_global_names(function.__code__))

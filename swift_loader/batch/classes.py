@@ -12,9 +12,11 @@ known any more: see `lost_in_travel`.
 
 from __future__ import annotations
 
+import abc
 import importlib
 import inspect
 import sys
+from abc import ABCMeta
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -25,9 +27,13 @@ from typing import Any, cast
 
 from swift_loader.batch.identity import class_of, is_importable, register
 
-__all__ = ["MADE_BY_CLASS_STATEMENT", "annotations_of", "lost_in_travel", "reduce"]
+__all__ = [
+    *("MADE_BY_CLASS_STATEMENT", "annotations_of", "lost_in_travel", "reduce"),
+    "registrations",
+]
 
 Reduced = tuple[Any, ...]
+Registered = list[tuple[ABCMeta, type]]  # abstract base class, and what was registered with it
 
 MADE_BY_CLASS_STATEMENT = 1 << 9  # the interpreter's flag, in `__flags__`, for types on its heap
 #: must be there when the class is made
@@ -41,11 +47,11 @@ _MADE_BY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 _METHODS = (FunctionType, property, classmethod, staticmethod, cached_property)
 
 
-def reduce(kind: type, token: str) -> Reduced:
+def reduce(kind: type, token: str, registered: Registered) -> Reduced:
     """How to pickle a class by value: a call, and what completes the result.
 
     `token`: what it is known by from then on; empty where each process that reads it is to have
-    one of its own.
+    one of its own. `registered`: what it is registered with, see `registrations`.
     """
     if isinstance(kind, EnumMeta):
         make, arguments, finish, rest = _reduce_enum(kind)
@@ -53,7 +59,9 @@ def reduce(kind: type, token: str) -> Reduced:
         make, arguments, finish, rest = _reduce_named_tuple(kind)
     else:
         make, arguments, finish, rest = _reduce_class(kind)
-    return made, (token, make, arguments), (token, finish, rest), None, None, finished
+    own = [(kind, other) for other in _registered_here(kind)]
+    state = token, finish, rest, own + registered
+    return made, (token, make, arguments), state, None, None, finished
 
 
 def made(token: str, make: Callable[..., type], arguments: tuple[Any, ...]) -> type:
@@ -62,17 +70,49 @@ def made(token: str, make: Callable[..., type], arguments: tuple[Any, ...]) -> t
     return make(*arguments) if known is None else known
 
 
-def finished(kind: type, rest: tuple[str, Callable[[type, Any], None], Any]) -> None:
+def finished(kind: type, rest: tuple[str, Callable[[type, Any], None], Any, Registered]) -> None:
     """Give a class that is new here what it holds."""
-    token, finish, held = rest
+    token, finish, held, registered = rest
     if class_of(token) is not None:
         return
     finish(kind, held)
+    for base, other in registered:
+        base.register(other)
     if token:
         register(kind, token)
         main = sys.modules.get("__main__")  # where a pickle of an instance looks for it
         if kind.__module__ == "__main__" and "." not in kind.__qualname__:
             vars(main).setdefault(kind.__qualname__, kind)
+
+
+def registrations() -> dict[int, Registered]:
+    """What was registered with abstract base classes that each process has of its own.
+
+    By the id of the class that was: ``Mapping.register(kind)``.
+    """
+    found: dict[int, Registered] = {}
+    seen: set[int] = set()
+    left: list[type] = [object]
+    kind: type
+    while left:
+        for kind in type.__subclasses__(left.pop()):
+            if id(kind) in seen:  # a metaclass may have made them unhashable
+                continue
+            seen.add(id(kind))
+            left.append(kind)
+            others = _registered_here(kind)
+            if others and is_importable(kind):
+                for other in others:
+                    found.setdefault(id(other), []).append((cast(ABCMeta, kind), other))
+    return found
+
+
+def _registered_here(kind: type) -> list[type]:
+    """The classes that are registered with this one."""
+    if not isinstance(kind, ABCMeta) or "_abc_impl" not in vars(kind):
+        return []
+    references = abc._get_dump(kind)[0]  # type: ignore[attr-defined]
+    return [other for reference in references if (other := reference()) is not None]
 
 
 def lost_in_travel(kind: type) -> tuple[str, bool]:

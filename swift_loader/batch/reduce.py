@@ -87,9 +87,13 @@ class Reducer:
             table += (self.lay_array(raw), raw.nbytes)
         return table
 
+    def state_of(self, tensor: Tensor) -> dict[str, Any]:
+        """What goes along with the numbers."""
+        return attributes_of(tensor)
+
     def _tensor(self, tensor: Tensor) -> Reduced:
         """A tensor of no subclass that isn't in the arena yet, or not as it is shown."""
-        state = tensor.__dict__
+        state = self.state_of(tensor)
         reduced = self._numbers(tensor)
         return (*reduced, state, None, None, rebuild.attributes) if state else reduced
 
@@ -139,7 +143,7 @@ class Reducer:
             return NotImplemented
         with torch.DisableTorchFunctionSubclass():
             plain = tensor.detach().as_subclass(Tensor)
-        state = _state_of(tensor)
+        state = self.state_of(tensor)
         reduced = rebuild.subclass, (plain, kind)
         return (*reduced, state, None, None, rebuild.attributes) if state else reduced
 
@@ -163,8 +167,10 @@ def _memory_order(tensor: Tensor) -> tuple[int, ...] | None:
     return order if tensor.permute(order).is_contiguous() else None
 
 
-def _state_of(tensor: Tensor) -> dict[str, Any]:
-    """What a user's subclass holds beside its data, in `__dict__` and in slots."""
+def attributes_of(tensor: Tensor) -> dict[str, Any]:
+    """What a tensor holds beside its data, in `__dict__`, and of a user's subclass in slots."""
+    if type(tensor) is Tensor:
+        return tensor.__dict__
     state = dict(tensor.__dict__)
     slots: list[str] = copyreg._slotnames(type(tensor))  # type: ignore[attr-defined]
     state.update((name, getattr(tensor, name)) for name in slots if hasattr(tensor, name))

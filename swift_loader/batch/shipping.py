@@ -206,6 +206,10 @@ class _Gatherer(Reducer):
         reduced = super().reduce(obj)
         return handles.reduce(obj, self._shipment) if reduced is NotImplemented else reduced
 
+    def state_of(self, tensor: Tensor) -> dict[str, Any]:
+        state = super().state_of(tensor)
+        return {**state, "requires_grad": True} if tensor.requires_grad else state
+
     def _numbers(self, tensor: Tensor) -> Any:
         reduced = handles.reduce_shared_tensor(tensor, self._shipment)
         return super()._numbers(tensor) if reduced is None else reduced

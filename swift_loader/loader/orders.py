@@ -32,7 +32,8 @@ def sampling_of(config: Config) -> Sampling | None:
     """The user's sampler, if there is one."""
     if not config.by_sampler:
         return None
-    return Sampling(config.sampler, config.batch_sampler, config.batch_size, config.tail == "drop")
+    drop_last, stays = config.tail == "drop", config.in_process
+    return Sampling(config.sampler, config.batch_sampler, config.batch_size, drop_last, stays)
 
 
 def order_of(

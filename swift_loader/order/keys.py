@@ -15,9 +15,25 @@ import numpy as np
 
 from swift_loader.errors import ShippingError
 
-__all__ = ["decode_keys", "encode_keys"]
+__all__ = ["Kept", "decode_keys", "encode_keys"]
 
 _WORD_BYTES = 8
+
+
+class Kept(bytes):
+    """A batch that stays in this process; as bytes, what tells it from others in a checksum."""
+
+    batch: Any
+
+    @classmethod
+    def of(cls, batch: Any) -> Kept:
+        """The batch as it is, whether or not it could travel."""
+        try:
+            kept = cls(encode_keys(batch))
+        except ShippingError:
+            kept = cls(_odd(repr([type(key) for key in batch]).encode()))
+        kept.batch = batch
+        return kept
 
 
 def encode_keys(batch: Any) -> bytes:
@@ -36,6 +52,11 @@ def encode_keys(batch: Any) -> bytes:
             f"the sampler gave {batch!r:.200}, which can't travel to a worker: "
             f"{type(error).__name__}: {error}"
         ) from error
+    return _odd(data)
+
+
+def _odd(data: bytes) -> bytes:
+    """Of a length that is no multiple of eight: not plain."""
     return data if len(data) % _WORD_BYTES else data + b"\0"
 
 
@@ -44,6 +65,9 @@ def decode_keys(details: bytes) -> tuple[Any, bool]:
 
     To be called with bytes from the own training process, or from one that has proved its key.
     """
-    if len(details) % _WORD_BYTES == 0:
+    plain = len(details) % _WORD_BYTES == 0
+    if type(details) is Kept:
+        return details.batch, plain
+    if plain:
         return np.frombuffer(details, "<i8").tolist(), True
     return pickle.loads(details), False

@@ -24,7 +24,7 @@ import torch
 
 from swift_loader.batch.plain import from_plain, to_plain
 from swift_loader.errors import StateError
-from swift_loader.order.keys import encode_keys
+from swift_loader.order.keys import Kept, encode_keys
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import integer, refuse_state
 
@@ -61,8 +61,8 @@ class _Drawn:
 class Sampling:
     """A `torch.utils.data.Sampler`, a batch sampler, or any iterable of the kind.
 
-    `batch_size` None: each key is a batch of its own. ``set_epoch`` is called where the sampler has
-    it, or the one inside a batch sampler.
+    `batch_size` None: each key is a batch of its own. `stays`: this process makes the batches.
+    ``set_epoch`` is called where the sampler has it, or the one inside a batch sampler.
     """
 
     def __init__(
@@ -71,12 +71,14 @@ class Sampling:
         batch_sampler: Iterable[Any] | None,
         batch_size: int | None,
         drop_last: bool,
+        stays: bool = False,
     ) -> None:
         source: Any = batch_sampler if batch_sampler is not None else sampler
         self._source = source
         self._gives_batches = batch_sampler is not None
         self._batch_size = batch_size or 1
         self._drop_last = drop_last
+        self._encode: Callable[[Any], bytes] = Kept.of if stays else encode_keys
         both = [source, getattr(source, "sampler", None)]
         self._epoch_setters = [one.set_epoch for one in both if hasattr(one, "set_epoch")]
         self._stateful = next(
@@ -123,7 +125,7 @@ class Sampling:
             drawn.after[k] = checksum, self._state_now()
             batch = next(batches, _END)
             while batch is not _END and k < part.first:
-                checksum = zlib.crc32(encode_keys(batch), checksum)
+                checksum = zlib.crc32(self._encode(batch), checksum)
                 k += 1
                 batch = next(batches, _END)
             if self._stateful is None:
@@ -135,7 +137,7 @@ class Sampling:
                 f"the state was taken, so its rest can't be told: {_STATELESS}"
             )
         while batch is not _END:
-            details = encode_keys(batch)
+            details = self._encode(batch)
             if self._stateful is None:
                 checksum = zlib.crc32(details, checksum)
             k += 1

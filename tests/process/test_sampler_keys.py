@@ -155,6 +155,43 @@ def test_key_that_cannot_travel_is_named() -> None:
         list(loader)
 
 
+def test_without_workers_the_data_set_gets_the_very_keys() -> None:
+    class Key:
+        pass
+
+    keys = [Key(), lambda: 1, [1, 2], ("a", Key()), 3, 4]
+    got: list[Any] = []
+
+    def kept(samples: Any) -> int:
+        got.extend(samples)
+        return len(got)
+
+    class Itself:
+        def __getitem__(self, key: Any) -> Any:
+            return key
+
+    def build() -> SwiftLoader:
+        return SwiftLoader(
+            Itself(), sampler=keys, batch_size=2, num_workers=0, collate_fn=kept, validate=False
+        )
+
+    with build() as loader:
+        iterator = iter(loader)
+        assert next(iterator) == 2
+        state = loader.state_dict()
+        assert list(iterator) == [4, 6]
+    assert all(one is key for one, key in zip(got, keys, strict=True))
+    got.clear()
+    with build() as loader:
+        loader.load_state_dict(json.loads(json.dumps(state)))
+        assert list(loader) == [2, 4]
+    assert all(one is key for one, key in zip(got, keys[2:], strict=True))
+    keys.insert(0, 5)
+    with build() as loader, pytest.raises(StateError, match="same 1 batches"):
+        loader.load_state_dict(state)
+        list(loader)
+
+
 class Shuffled(Sampler[int]):
     """Draws from the generators that scripts seed, and has none."""
 

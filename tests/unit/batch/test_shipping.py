@@ -132,6 +132,34 @@ def test_views_of_arrays_arrive_as_they_look(view: Callable[[Any], Any]) -> None
     assert torch.equal(shipped(t=tensor)["t"], tensor)
 
 
+class Scaled(torch.Tensor):
+    """A tensor of a class of its own."""
+
+
+def test_tensors_that_require_grad_do_so_where_they_arrive() -> None:
+    own = torch.ones(2).as_subclass(Scaled)
+    own.unit = "m"  # type: ignore[attr-defined]
+    tensors = {
+        "plain": torch.ones(2),
+        "sparse": torch.eye(2).to_sparse(),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "own": own,
+        "complex": torch.ones(2, dtype=torch.complex64),
+        "empty": torch.ones(0),
+        "strided": torch.ones(4, 4)[::2],
+        "shared": torch.ones(2).share_memory_(),
+    }
+    for wanted in (True, False):
+        got = shipped(it={name: one.requires_grad_(wanted) for name, one in tensors.items()})["it"]
+        assert {name: one.requires_grad for name, one in got.items()} == dict.fromkeys(
+            tensors, wanted
+        )
+    assert (type(got["own"]), got["own"].unit) == (Scaled, "m")
+    computed = shipped(it=2 * torch.ones(2, requires_grad=True))["it"]
+    assert computed.requires_grad  # as in a forked process; its history stays at home
+    assert computed.tolist() == [2, 2]
+
+
 def test_modules_with_parameters_arrive() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).eval()
     got = shipped(model=model)["model"]
@@ -449,6 +477,32 @@ def test_local_generic_and_abstract_classes_work() -> None:
         shape()
     assert square().twice == 8
     assert square.corners() == 4
+
+
+def _registered_with_abstract_classes() -> Any:
+    class Shape(metaclass=abc.ABCMeta):
+        pass
+
+    class Drawn(Shape):
+        pass
+
+    class Square:
+        """A shape by word only, and a mapping."""
+
+    Shape.register(list)
+    Drawn.register(Square)
+    collections.abc.Mapping.register(Square)
+    return Shape, Drawn, Square
+
+
+def test_what_is_registered_with_an_abstract_class_stays_so() -> None:
+    shape, drawn, square = by_value(_registered_with_abstract_classes)
+    assert issubclass(list, shape)
+    assert not issubclass(list, drawn)
+    assert not issubclass(dict, shape)
+    assert isinstance(square(), drawn)
+    assert isinstance(square(), shape)
+    assert isinstance(square(), collections.abc.Mapping)
 
 
 def _subclass_of_an_alias() -> Any:

@@ -26,6 +26,7 @@ __all__ = [
     "nested",
     "number",
     "permuted",
+    "strided",
     "subclass",
     "tensor",
 ]
@@ -56,6 +57,19 @@ def tensor(base: npt.NDArray[np.uint8], name: str, offset: int, *shape: int) -> 
     """A contiguous tensor of the dtype with this name."""
     bits_dtype, dtype = _CARRIERS.get(name) or carrier(name)
     bits = from_numpy(np.ndarray(shape, bits_dtype, base, offset))
+    return bits if dtype is None else bits.view(dtype)
+
+
+def strided(
+    base: npt.NDArray[np.uint8],
+    name: str,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+) -> Tensor:
+    """A tensor that lies in memory that others lie in too; strides in bytes."""
+    bits_dtype, dtype = _CARRIERS.get(name) or carrier(name)
+    bits = from_numpy(np.ndarray(shape, bits_dtype, base, offset, strides))
     return bits if dtype is None else bits.view(dtype)
 
 

@@ -16,7 +16,7 @@ from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.identity import class_by_token, class_here, number_here, token_of
 from swift_loader.errors import BatchError
 
-__all__ = ["BASE", "DTYPE_NAMES", "PlainPickler", "Reducer", "why_not_cpu"]
+__all__ = ["BASE", "DTYPE_NAMES", "PlainPickler", "Reducer", "has_gaps", "is_plain", "why_not_cpu"]
 
 Reduced = tuple[Any, ...]
 
@@ -149,7 +149,7 @@ class Reducer:
 
     def _array(self, array: npt.NDArray[Any]) -> Any:
         dtype = array.dtype
-        if dtype.hasobject or dtype.kind not in "biufcSUVmM":
+        if not is_plain(dtype):
             return NotImplemented  # in the pickle, its tensors still out of band
         strides = None
         source: npt.NDArray[Any] = array
@@ -158,6 +158,20 @@ class Reducer:
             strides, source = array.strides, array.T
         spec = dtype if dtype.fields or dtype.metadata else dtype.str
         return rebuild.array, (BASE, spec, self.lay_array(source), array.shape, strides)
+
+
+def has_gaps(tensor: Tensor) -> bool:
+    """Whether it is an ordinary tensor on the CPU with other elements between its own."""
+    if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_nested:
+        return False
+    if tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg() or not tensor.data_ptr():
+        return False
+    return _memory_order(tensor) is None
+
+
+def is_plain(dtype: np.dtype[Any]) -> bool:
+    """Whether the bytes of an array are all that it holds."""
+    return not dtype.hasobject and dtype.kind in "biufcSUVmM"
 
 
 def _memory_order(tensor: Tensor) -> tuple[int, ...] | None:

@@ -19,7 +19,7 @@ import io
 import mmap
 import pickle
 import struct
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from threading import Lock, RLock
 from types import GeneratorType
@@ -31,14 +31,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from swift_loader.batch import handles, memmaps
-from swift_loader.batch.arena import aligned_bytes, carrier_of
+from swift_loader.batch import handles, memmaps, rebuild
+from swift_loader.batch.arena import ALIGNMENT_BYTES, aligned_bytes, carrier_of
 from swift_loader.batch.blame import blame
 from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.handles import Shipment, follow_tracker, shipping, tracker
 from swift_loader.batch.large import hold, large_as_arrays
+from swift_loader.batch.overlaps import Extent, Span, extent_of, shared_spans
 from swift_loader.batch.rebuild import given_buffers
-from swift_loader.batch.reduce import PlainPickler, Reducer
+from swift_loader.batch.reduce import BASE, DTYPE_NAMES, PlainPickler, Reducer, has_gaps, is_plain
 from swift_loader.errors import BatchError, ShippingError
 
 __all__ = ["Payload", "hold_large", "pack", "unpack"]
@@ -136,14 +137,19 @@ def _pack(parts: dict[str, Any], elsewhere: bool) -> Payload:
 
 
 def _dump(kind: Any, parts: dict[str, Any], elsewhere: bool) -> Payload:
-    shipment = Shipment(elsewhere)
-    with shipping(shipment):
-        return _dumped(kind, parts, shipment)
+    gatherer = _Gatherer(elsewhere)
+    payload = _dumped(kind, parts, gatherer)
+    spans = shared_spans(gatherer.extents())
+    return _dumped(kind, parts, _Gatherer(elsewhere, spans)) if spans else payload
 
 
-def _dumped(kind: Any, parts: dict[str, Any], shipment: Shipment) -> Payload:
-    by_value = ByValue(keeps=True)
-    gatherer = _Gatherer(by_value, shipment)
+def _dumped(kind: Any, parts: dict[str, Any], gatherer: _Gatherer) -> Payload:
+    with shipping(gatherer.shipment):
+        return _written(kind, parts, gatherer)
+
+
+def _written(kind: Any, parts: dict[str, Any], gatherer: _Gatherer) -> Payload:
+    shipment = gatherer.shipment
     file = io.BytesIO()
     given: list[pickle.PickleBuffer] = []
     pickler = kind(file, 5, buffer_callback=given.append)
@@ -183,16 +189,23 @@ class _Unpickler(pickle.Unpickler):
 class _Gatherer(Reducer):
     """Notes where buffers will lie. They stay where they are, and are kept.
 
-    `sources`: offset and bytes of each.
+    `sources`: offset and bytes of each. `spans`: memory that several share, which is laid whole.
     """
 
-    def __init__(self, by_value: ByValue, shipment: Shipment) -> None:
+    def __init__(self, elsewhere: bool, spans: Sequence[Span] = ()) -> None:
+        by_value = ByValue(keeps=True)
         super().__init__(by_value)
-        self._shipment = shipment
+        self.shipment = Shipment(elsewhere)
         self._take_apart = by_value.reduce
         self.sources: list[tuple[int, npt.NDArray[np.uint8]]] = []
-        self._offset_of: dict[tuple[int, int], int] = {}  # of what lies at this address
+        self._spans = {part.key: span for span in spans for part in span.parts}
+        self._with_gaps: dict[Any, Extent] = {}
+        self._offset_of: dict[tuple[int, int], int] = {}  # by first address and the one behind
         self._end = 0
+
+    def extents(self) -> list[Extent]:
+        """Where the arrays and tensors lie that were seen."""
+        return [Extent(*place) for place in self._offset_of] + [*self._with_gaps.values()]
 
     def reduce(self, obj: Any) -> Any:
         if isinstance(obj, type):  # not by its token: that is for the way back
@@ -204,32 +217,81 @@ class _Gatherer(Reducer):
             kind = type(obj)
             raise ShippingError(f"{kind.__module__}.{kind.__qualname__} belongs to one process")
         reduced = super().reduce(obj)
-        return handles.reduce(obj, self._shipment) if reduced is NotImplemented else reduced
+        return handles.reduce(obj, self.shipment) if reduced is NotImplemented else reduced
 
     def state_of(self, tensor: Tensor) -> dict[str, Any]:
         state = super().state_of(tensor)
         return {**state, "requires_grad": True} if tensor.requires_grad else state
 
     def _numbers(self, tensor: Tensor) -> Any:
-        reduced = handles.reduce_shared_tensor(tensor, self._shipment)
-        return super()._numbers(tensor) if reduced is None else reduced
+        reduced = handles.reduce_shared_tensor(tensor, self.shipment)
+        if reduced is not None:
+            return reduced
+        if tensor.dtype in DTYPE_NAMES and has_gaps(tensor):
+            bits = _bits_of(tensor.detach())
+            offset = self._offset_in_span(bits)
+            if offset is not None:
+                strided = BASE, DTYPE_NAMES[tensor.dtype], offset, bits.shape, bits.strides
+                return rebuild.strided, strided
+        return super()._numbers(tensor)
+
+    def _array(self, array: npt.NDArray[Any]) -> Any:
+        if is_plain(array.dtype) and not array.flags.forc and array.size:
+            offset = self._offset_in_span(array)
+            if offset is not None:
+                return rebuild.array, (BASE, array.dtype, offset, array.shape, array.strides)
+        return super()._array(array)
+
+    def _offset_in_span(self, array: npt.NDArray[Any]) -> int | None:
+        """Where the first element of an array with gaps lies, if it shares memory with others."""
+        extent = extent_of(array)
+        span = self._spans.get(extent.key)
+        if span is None:
+            self._with_gaps[extent.key] = extent
+            return None
+        return self._lay_span(span) + array.ctypes.data - span.whole.start
 
     def lay_array(self, array: npt.NDArray[Any]) -> int:
         array = np.ascontiguousarray(array)
         if array.nbytes == 0:
             return 0
-        place = array.ctypes.data, array.nbytes
+        start = array.ctypes.data
+        place = start, start + array.nbytes
         offset = self._offset_of.get(place)
         if offset is None:
-            self._offset_of[place] = offset = self._end
-            self.sources.append((offset, array.reshape(-1).view(np.uint8)))
-            self._end += aligned_bytes(array.nbytes)
+            span = self._spans.get(place)
+            if span is None:
+                offset = self._lay(array.reshape(-1).view(np.uint8), 0)
+            else:
+                offset = self._lay_span(span) + start - span.whole.start
+            self._offset_of[place] = offset
+        return offset
+
+    def _lay_span(self, span: Span) -> int:
+        place = span.whole.key
+        offset = self._offset_of.get(place)
+        if offset is None:
+            # An address that is a multiple of 8, say, stays one.
+            lead = span.whole.start % ALIGNMENT_BYTES
+            offset = self._offset_of[place] = self._lay(np.asarray(span.whole), lead)
+        return offset
+
+    def _lay(self, source: npt.NDArray[np.uint8], lead: int) -> int:
+        offset = self._end + lead
+        self.sources.append((offset, source))
+        self._end = aligned_bytes(offset + source.nbytes)
         return offset
 
     def place_of(self, array: npt.NDArray[Any]) -> tuple[int, int]:
         """Offset and nbytes of an array that was laid."""
-        return self._offset_of[array.ctypes.data, array.nbytes], array.nbytes
+        return self.lay_array(array), array.nbytes
 
     def lay_tensor(self, tensor: Tensor) -> int:
-        bits: torch.dtype = getattr(torch, carrier_of(tensor.dtype).name)
-        return self.lay_array(tensor.contiguous().view(bits).numpy())
+        return self.lay_array(_bits_of(tensor.contiguous()))
+
+
+def _bits_of(tensor: Tensor) -> npt.NDArray[Any]:
+    """The memory of a tensor as it lies there."""
+    bits: torch.dtype = getattr(torch, carrier_of(tensor.dtype).name)
+    array: npt.NDArray[Any] = tensor.view(bits).numpy()
+    return array

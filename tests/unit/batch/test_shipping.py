@@ -132,6 +132,52 @@ def test_views_of_arrays_arrive_as_they_look(view: Callable[[Any], Any]) -> None
     assert torch.equal(shipped(t=tensor)["t"], tensor)
 
 
+def _views_of_tensors() -> dict[str, Any]:
+    base = torch.arange(24, dtype=torch.bfloat16).reshape(4, 6)
+    return {"base": base, "part": base[1:, :2], "column": base[:, 3], "turned": base.t()[2:]}
+
+
+def _views_of_arrays() -> dict[str, Any]:
+    base = np.arange(24.0).reshape(4, 6)
+    return {"part": base[1:, ::-2], "tensor": torch.from_numpy(base), "bytes": base.view(np.uint8)}
+
+
+def _chain_of_views() -> dict[str, Any]:
+    base = torch.arange(100, dtype=torch.int32)[1:]
+    return {"a": base[:40], "b": base[30:70], "c": base[60::3], "alone": base[80:81]}
+
+
+@pytest.mark.parametrize("make", [_views_of_tensors, _views_of_arrays, _chain_of_views])
+def test_what_shares_memory_shares_it_where_it_arrives(make: Callable[[], dict[str, Any]]) -> None:
+    there = by_value(make)
+    here = make()
+    for changed in here:
+        for each in (here, there):
+            each[changed][-1:] *= 2
+        for name, one in here.items():
+            assert type(there[name]) is type(one)
+            assert there[name].dtype == one.dtype
+            assert there[name].tolist() == one.tolist()
+
+
+def test_views_that_lie_between_each_other_do_not_take_along_what_is_around() -> None:
+    base = torch.zeros(1000, 1000)
+    columns = pack({"it": [base[:, 0], base[:, 1]]})
+    assert columns.nbytes < 2 * 4000 + 4096
+    rows = pack({"it": [base[:10], base[5:15], base[500:510]]})
+    assert rows.nbytes < 25 * 4000 + 4096
+
+
+def test_views_inside_large_bytes_are_views_of_them() -> None:
+    data = bytes(range(256)) * 40_000
+    parts = {"data": data, "view": np.frombuffer(data, np.int32, offset=8)}
+    payload = pack({"dataset_kwargs": parts})
+    assert payload.nbytes < len(data) + 4096
+    got = unpack(memoryview(region_of(payload)))["dataset_kwargs"]
+    assert got["data"] == data
+    assert np.array_equal(got["view"], parts["view"])
+
+
 class Scaled(torch.Tensor):
     """A tensor of a class of its own."""
 
@@ -480,11 +526,13 @@ def test_local_generic_and_abstract_classes_work() -> None:
 
 
 def _registered_with_abstract_classes() -> Any:
-    class Shape(metaclass=abc.ABCMeta):
-        pass
+    class Shape(abc.ABC):
+        @abc.abstractmethod
+        def area(self) -> float: ...
 
     class Drawn(Shape):
-        pass
+        def area(self) -> float:
+            return 1.0
 
     class Square:
         """A shape by word only, and a mapping."""

@@ -18,12 +18,13 @@ What goes when there is no room. An epoch uses each sample once. So of an epoch 
 no rule gets more hits than there were samples at its beginning, and throwing one out for another is
 work for nothing: the same part stays for good. It pays where epochs end early, as the plan says
 which samples come before that end: a sample that the next epoch reaches takes the place of one
-that it doesn't reach. And a sample that is read ahead takes the place of the one that is wanted
-last, if that is wanted later.
+that it doesn't reach, or that it reaches much later. And a sample that is read ahead takes the
+place of the one that is wanted last, if that is wanted later.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import NamedTuple
 
@@ -219,7 +220,7 @@ class Books:
             me.made.add(key)
             sample.numbers, sample.skeleton = numbers, skeleton
             sample.cost_us = max(sample.cost_us, cost_us)
-            if self._make_room(sample.extent, time if ahead else self._end_of_reach(time)):
+            if self._make_room(sample.extent, time if ahead else self._may_go_after(time)):
                 start = self._extents.hole(sample.extent)
                 assert start is not None
                 self._extents.take(start, sample.extent)
@@ -300,24 +301,29 @@ class Books:
             self._reach = max(self._reach, ask.k + 1)
         if ask.epoch <= self._epoch:
             return
+        before = self._reach
         self._reach = self._deepest if self._epoch >= 0 else self._schedule.steps
         self._epoch, self._deepest = ask.epoch, ask.k + 1
         if not self._is_short:
             return
-        # Consumers may be an epoch apart.
-        late = self._order.before(self._schedule.time(ask.epoch - 1, 0))
-        numbers = np.array([number for _, number in late], np.int64)
-        for key, time in zip(late, self._after(numbers, ask.epoch - 1), strict=True):
+        # Consumers may be an epoch apart: what the one before may still use is left as it is.
+        begin = self._schedule.time(ask.epoch - 1, 0)
+        known = begin + self._reach if self._reach != before else math.inf
+        stale = self._order.outside(begin, known)
+        times = self._after(np.array([number for _, number in stale], np.int64), ask.epoch - 1)
+        for key, time in zip(stale, times.tolist(), strict=True):
             self._order.put(key, time if key[0] == self._variant else NEVER)
 
     def _times(self, ask: Ask, samples: list[Sample]) -> list[int]:
         """When each of these is wanted again after this."""
         if ask.epoch == UNPLANNED or ask.variant != self._variant or not self._schedule.steps:
             return [NEVER] * len(samples)
-        return self._after(np.array([sample.key[1] for sample in samples], np.int64), ask.epoch)
+        numbers = np.array([sample.key[1] for sample in samples], np.int64)
+        found: list[int] = self._after(numbers, ask.epoch).tolist()
+        return found
 
     def _forget_times(self) -> None:
-        for key in self._order.before(NEVER):
+        for key in self._order.outside(NEVER):
             self._order.put(key, NEVER)
 
     def _fall_short(self) -> None:
@@ -325,28 +331,17 @@ class Books:
         self._is_short = True
         if self._epoch < 0:
             return
-        keys = [key for key in self._order.before(NEVER + 1) if key[0] == self._variant]
+        keys = [key for key in self._order.outside(NEVER + 1) if key[0] == self._variant]
         numbers = np.array([number for _, number in keys], np.int64)
-        wanted = self._schedule.after(numbers, self._epoch - 1)
+        wanted = self._after(numbers, self._epoch - 1)
         used = wanted < self._schedule.time(self._epoch, self._deepest)
         wanted[used] = self._after(numbers[used], self._epoch)
         for key, time in zip(keys, wanted.tolist(), strict=True):
             self._order.put(key, time)
 
-    def _after(self, numbers: Rows, epoch: int) -> list[int]:
-        """When samples are wanted next after their use in `epoch`, by epochs as long as the last.
-
-        What the next epoch doesn't reach, the one after it may.
-        """
-        schedule, reach = self._schedule, self._reach or self._schedule.steps
-        times = schedule.after(numbers, epoch)
-        beyond = times % schedule.steps >= reach
-        if beyond.any():
-            later = schedule.after(numbers[beyond], epoch + 1)
-            later[later % schedule.steps >= reach] = NEVER
-            times[beyond] = later
-        found: list[int] = times.tolist()
-        return found
+    def _after(self, numbers: Rows, epoch: int) -> Rows:
+        """When these are wanted next after their use in `epoch`, by epochs as long as the last."""
+        return self._schedule.after(numbers, epoch, self._reach or None)
 
     def _times_of_new(self, rows: list[list[int]]) -> list[int]:
         """When each sample of these rows of `Room`, all for one batch, is wanted next."""
@@ -357,14 +352,21 @@ class Books:
             return [NEVER] * len(rows)
         if ahead:
             return [self._schedule.time(epoch, k)] * len(rows)
-        return self._after(np.array([row[1] for row in rows], np.int64), epoch)
+        numbers = np.array([row[1] for row in rows], np.int64)
+        found: list[int] = self._after(numbers, epoch).tolist()
+        return found
 
-    def _end_of_reach(self, time: int) -> int:
-        """What is wanted after this may go for a sample that is wanted at `time`."""
-        if time == NEVER or not self._schedule.steps:
+    def _may_go_after(self, time: int) -> int:
+        """What is wanted after this may go for a sample that is wanted at `time`.
+
+        That is what the epoch of `time` doesn't reach, and where epochs end early, what is wanted
+        most of an epoch later: its place is free again by then.
+        """
+        steps, reach = self._schedule.steps, self._reach or self._schedule.steps
+        if time == NEVER or not steps:
             return NEVER
-        epoch = time // self._schedule.steps
-        return self._schedule.time(epoch, self._reach or self._schedule.steps)
+        end = self._schedule.time(time // steps, reach)
+        return end if reach == steps else min(end, time + reach * 3 // 4)
 
     def _make_room(self, nbytes: int, time: int) -> bool:
         """Whether so many bytes fit, once what is wanted after `time` may go."""

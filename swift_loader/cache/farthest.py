@@ -11,6 +11,7 @@ recent use is of no use under a shuffle: what was used last is wanted last.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Generator, Hashable
 from typing import Generic, TypeVar
 
@@ -51,9 +52,9 @@ class Farthest(Generic[K]):
         """Forget `key`."""
         del self._at[self._time.pop(key)][key]
 
-    def before(self, time: int) -> list[K]:
-        """Keys whose time has passed at `time`."""
-        return [key for key, when in self._time.items() if when < time]
+    def outside(self, first: int, last: float = math.inf) -> list[K]:
+        """Keys that are not wanted from `first` on and before `last`."""
+        return [key for key, when in self._time.items() if not first <= when < last]
 
     def later_than(self, time: int) -> Generator[K, None, None]:
         """Keys that are wanted after `time`, the last first. Nothing may change meanwhile."""

@@ -20,6 +20,8 @@ NEVER = 2**62
 MOST_SAMPLES = 1 << 26
 """Of longer data sets nothing is worked out: four bytes a sample and epoch would be too many."""
 _STEP = 1 << 16  # positions that are looked up together
+_MOST_EPOCHS = 8  # that are looked at for a use that comes before an epoch's early end
+_MOST_KNOWN = 1 << 26  # samples, over all epochs that are kept worked out
 
 
 class Schedule:
@@ -32,22 +34,34 @@ class Schedule:
         if self.plan is not None:
             consumers = range(self.plan.nb_consumer)
             self.steps = max(self.plan.nb_batches(consumer) for consumer in consumers)
-        self._epoch = lru_cache(maxsize=3)(self._work_out)
+        nb_samples = self.plan.nb_samples if self.plan is not None else 1
+        self._nb_epochs = min(max(2, _MOST_KNOWN // nb_samples), _MOST_EPOCHS)
+        self._epoch = lru_cache(maxsize=self._nb_epochs + 1)(self._work_out)
 
     def time(self, epoch: int, k: int) -> int:
         """The time of batch `k`; `NEVER` where nothing is known."""
         return epoch * self.steps + k if self.steps else NEVER
 
-    def after(self, samples: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """When each of `samples` is wanted next once `epoch` has had it: int64, the same shape."""
+    def after(
+        self, samples: NDArray[np.int64], epoch: int, reach: int | None = None
+    ) -> NDArray[np.int64]:
+        """When each of `samples` is wanted next once `epoch` has had it: int64, the same shape.
+
+        `reach`: the batches that epochs have before they are left, None: all. What is not reached
+        in any of the next few epochs is wanted at `NEVER`.
+        """
         times = np.full(len(samples), NEVER, np.int64)
         if self.plan is None or not self.steps:
             return times
-        inside = (samples >= 0) & (samples < self.plan.nb_samples)
-        if inside.any():
-            batches = self._epoch(epoch + 1)[samples[inside]]
-            wanted = batches.astype(np.int64) + (epoch + 1) * self.steps
-            times[inside] = np.where(batches < 0, NEVER, wanted)
+        left = np.flatnonzero((samples >= 0) & (samples < self.plan.nb_samples))
+        reach = self.steps if reach is None else reach
+        for later in range(epoch + 1, epoch + 1 + (self._nb_epochs if reach < self.steps else 1)):
+            if not len(left):
+                break
+            batches = self._epoch(later)[samples[left]]
+            used = (batches >= 0) & (batches < reach)
+            times[left[used]] = batches[used].astype(np.int64) + later * self.steps
+            left = left[~used]
         return times
 
     def _work_out(self, epoch: int) -> NDArray[np.int32]:

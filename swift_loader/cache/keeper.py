@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import warnings
+from contextlib import suppress
 
 from swift_loader.cache.client import Client, StoreGoneError
 from swift_loader.cache.naming import StoreName
+from swift_loader.cache.starting import connect_or_start
 from swift_loader.telemetry.figures import PREFIX, Reading
 from swift_loader.telemetry.stats import CacheStats
+from swift_loader.transport.channel import Channel
 
 __all__ = ["Keeper"]
 
@@ -23,8 +26,15 @@ class Keeper:
         self._name = name
         self._consumer = 0
         self._client: Client | None = None
+        self._begun: Channel | None = None
         self._lock = threading.Lock()
         self._last: CacheStats | None = None
+
+    def begin(self, nb_samples: int | None) -> None:
+        """Start the store, where there is none, and don't wait for it: workers start meanwhile."""
+        if self._name is not None:
+            with suppress(OSError):  # `hold` tries again
+                self._begun = connect_or_start(self._name.of_length(nb_samples).address)
 
     def hold(self, nb_samples: int | None, consumer: int) -> None:
         """Connect to the store of a data set of this length. Where there is none, workers warn.
@@ -37,6 +47,7 @@ class Keeper:
         self._last = CacheStats()
         with self._lock:
             self._connect()
+            self._end_begun()
             note = self._client.note if self._client is not None else ""
         if note:
             warnings.warn(f"the cache's files: {note}", RuntimeWarning, stacklevel=2)
@@ -78,6 +89,12 @@ class Keeper:
             if self._client is not None:
                 self._client.close()
             self._client = self._name = None
+            self._end_begun()
+
+    def _end_begun(self) -> None:
+        if self._begun is not None:
+            self._begun.close()
+            self._begun = None
 
     def _connect(self) -> None:
         if self._name is None:

@@ -1,7 +1,7 @@
 """Fetching the samples of a batch through the store: what is there is read, the rest is made.
 
-Where there is no store (it was killed, it can't be started), everything is made as without one; a
-new store is started at the next batch, and a warning comes once where that fails.
+Where there is no store (it was killed), everything is made as without one, and a new store is
+started at the next batch. Where that fails, a warning comes once, and the next epoch tries again.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Kept:
         self._looked: tuple[Client, Rows, Use, int] | None = None  # the answer is on its way
         self._asked: tuple[Client, Rows, Rows] | None = None  # by `gather`, for `fetch`
         self._looked_at: list[int] = []
-        self._given_up = False
+        self._given_up_in: int | None = None  # epoch
         self._use = Use(0, -1, 0, consumer)
 
     def ordered(self, plan: Plan | None, use: Use, keys: list[int]) -> None:
@@ -197,17 +197,19 @@ class Kept:
     def _connected(self) -> Client | None:
         if self._client is not None and not self._client.closed:
             return self._client
-        if self._given_up:
+        if self._given_up_in == self._use.epoch:
             return None
         try:
             self._client = Client(self.name, self.consumer, self._plan)
         except StoreGoneError as error:
-            self._given_up = True
-            warnings.warn(
-                f"there is no cache: {error}. Samples are made each time",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+            if self._given_up_in is None:
+                warnings.warn(
+                    f"there is no cache: {error}. Samples are made each time, until an epoch finds "
+                    "one",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+            self._given_up_in = self._use.epoch
             return None
         return self._client
 

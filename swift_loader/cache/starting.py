@@ -29,9 +29,11 @@ __all__ = ["connect_or_start"]
 _BACKLOG = 1024
 _TRIES = 3
 # The store belongs to nobody: its parent ends at once, and it has a session of its own. Nothing but
-# `os` and `sys` is imported before the search path is this process's.
+# `os` and `sys` is imported before the search path is this process's. numpy takes twice as long to
+# import where it starts threads for products of matrices.
 _BOOT = (
     "import os, sys; os.fork() and os._exit(0); os.setsid(); os.chdir('/'); "
+    "os.environ['OPENBLAS_NUM_THREADS'] = '1'; "
     "sys.path[:] = eval(sys.argv.pop(1)); "
     "from swift_loader.cache.process import main; main(int(sys.argv.pop(1)))"
 )
@@ -52,7 +54,12 @@ def connect_or_start(address: str) -> Channel:
         with listener:
             # Before the process is started, so that it finds somebody there.
             channel = _connect(address)
-            _start(listener)
+            try:
+                _start(listener)
+            except BaseException:
+                if channel is not None:
+                    channel.close()
+                raise
         if channel is not None:
             return channel
     raise OSError(errno.ECONNREFUSED, f"nobody answers at {address}, and nobody can be started")

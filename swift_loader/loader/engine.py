@@ -103,6 +103,7 @@ class Engine:
         self._log: LogHandle | None = None
         self._cache = recipe.cache
         self._store = Keeper(recipe.cache)
+        self._tried: Size | None = None
         # One that is forked holds what is here when the loader is started.
         early = config.worker_per_consumer and config.start_method != "fork"
         self._launcher = self._acquired() if early else None
@@ -182,7 +183,8 @@ class Engine:
             by_source=config.mixing is not None and config.mixing.by_batch,
         )
         try:
-            return _watched(trial) if config.start_method == "thread" else trial()
+            self._tried = _watched(trial) if config.start_method == "thread" else trial()
+            return self._tried
         finally:
             launcher.release()
 
@@ -287,6 +289,8 @@ class Engine:
             decoder=target.decode_with(),
         )
         self._pipeline = pipeline if leader is None else leader.leading(pipeline)
+        if config.worker_per_consumer and self._tried is not None:
+            self._store.begin(self._tried.nb_samples)
         pipeline.start()
         if config.worker_per_consumer:
             self._store.hold(pipeline.nb_samples, consumer)

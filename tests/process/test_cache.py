@@ -8,6 +8,7 @@ import random
 import secrets
 import signal
 import socket
+import sys
 import threading
 import time
 import warnings
@@ -121,6 +122,15 @@ class Sized:
         return torch.full((self.size,), i)
 
 
+class Looking(datasets.Numbers):
+    """Writes down how many stores there are when it is built."""
+
+    def __init__(self, n: int, path: str, mark: str) -> None:
+        super().__init__(n)
+        with open(path, "a") as file:
+            file.write(f"{len(stores(mark))}\n")
+
+
 def augment(sample: dict[str, Any]) -> dict[str, Any]:
     sample["row"] *= 2  # in place, as transforms do
     sample["draw"] = random.random()
@@ -218,6 +228,16 @@ def test_a_transform_gets_a_sample_of_its_own_each_time(path: Path, tmp_path: Pa
     with SwiftLoader(Counted, {"path": str(path)}, cache="1MB", **options) as loader:
         assert epochs(loader) == want
     assert want[0] != want[1]
+
+
+def test_store_starts_while_workers_do(path: Path, mark: str) -> None:
+    from tests.process.scripts import assert_gone
+
+    kwargs = {"n": 8, "path": str(path), "mark": mark}
+    with SwiftLoader(Looking, kwargs, cache="1MB", worker_per_consumer=1) as loader:
+        loader.start()
+    assert path.read_text().split() == ["0", "1"]  # in the trial of one batch, and in the worker
+    assert_gone(stores(mark))
 
 
 def test_two_ranks_make_each_sample_once(path: Path) -> None:
@@ -335,22 +355,25 @@ def epochs_of_told(loader: SwiftLoader) -> list[Any]:
     return [batch.tolist() for batch in loader]
 
 
+def test_a_store_that_could_not_be_started_is_tried_again_in_the_next_epoch(
+    path: Path, want: list[list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SwiftLoader(Counted, {"path": str(path)}, cache="1MB", **OPTIONS) as loader:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", "/nowhere/python")
+            with pytest.warns(RuntimeWarning, match="there is no cache") as warned:
+                got = epochs(loader, 1)
+        assert len(warned) == 1
+        got += epochs(loader, 2)
+    assert got == want
+    assert set(made(path).values()) == {2}
+
+
 def test_killed_worker_and_killed_store_cost_no_sample(
     path: Path, want: list[list[Any]], mark: str
 ) -> None:
-    kills(path, want, mark, rounds=6)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_killed_workers_and_stores_cost_no_sample_for_long(
-    path: Path, want: list[list[Any]], mark: str
-) -> None:
-    kills(path, want, mark, rounds=100)
-
-
-def kills(path: Path, want: list[list[Any]], mark: str, rounds: int) -> None:
-    """A rank whose workers and whose store are killed at random moments."""
+    """See `test_cache_kills` for many rounds, and for ranks that are killed."""
+    rounds = 6
     choose = random.Random(rounds)
     options = {**OPTIONS, "worker_per_consumer": 2}
     options |= {"max_worker_restarts": 10**6, "max_deaths_per_batch": 10**6}

@@ -12,9 +12,9 @@
     The samples that outlive the run.
 `messages`, `starting`, `client`
     How processes talk to the store, how they find or start it, and their end of it.
-`samples`, `kept`, `ahead`, `hand`
-    In a worker: samples as bytes, fetching a batch through the store, reading ahead, and what a
-    data set keeps by hand.
+`samples`, `alike`, `kept`, `ahead`, `hand`
+    In a worker: samples as bytes, those that look like the ones before, fetching a batch through
+    the store, reading ahead, and what a data set keeps by hand.
 `draws`
     Whether a data set draws random numbers, which would freeze.
 `command`

@@ -220,10 +220,10 @@ class Books:
             me.made.add(key)
             sample.numbers, sample.skeleton = numbers, skeleton
             sample.cost_us = max(sample.cost_us, cost_us)
-            if self._make_room(sample.extent, time if ahead else self._may_go_after(time)):
-                start = self._extents.hole(sample.extent)
-                assert start is not None
-                self._extents.take(start, sample.extent)
+            extent = sample.extent
+            start = self._room_for(extent, time if ahead else self._may_go_after(time))
+            if start is not None:
+                self._extents.take(start, extent)
                 sample.offset = start
                 self._order.put(key, time)
                 sample.pins += 1  # until it is written
@@ -368,17 +368,17 @@ class Books:
         end = self._schedule.time(time // steps, reach)
         return end if reach == steps else min(end, time + reach * 3 // 4)
 
-    def _make_room(self, nbytes: int, time: int) -> bool:
-        """Whether so many bytes fit, once what is wanted after `time` may go."""
+    def _room_for(self, nbytes: int, time: int) -> int | None:
+        """Where so many bytes fit, once what is wanted after `time` may go."""
         if not 0 < nbytes <= self._memory - _OWN_BYTES:
-            return False
+            return None
         while True:
             start = self._extents.hole(nbytes)
             if start is None:
-                return False
+                return None
             missing = self._used + self._extents.cost(start, nbytes) + _OWN_BYTES - self._memory
             if missing <= 0:
-                return True
+                return start
             if not self._is_short:
                 self._fall_short()
             victims, found = [], 0
@@ -392,7 +392,7 @@ class Books:
                         break
             order.close()
             if found < missing:
-                return False
+                return None
             for sample in victims:
                 self._evict(sample)
                 self._evicted += 1

@@ -266,8 +266,8 @@ class Client:
         placed: Placed = self._receive(Placed)
         return placed.rows
 
-    def write_memory(self, offset: int, pieces: tuple[NDArray[np.uint8], ...]) -> None:
-        """Put pieces one after the other.
+    def write_memory(self, offset: int, pieces: list[Any], nbytes: int) -> None:
+        """Put buffers, of `nbytes` together, one after the other.
 
         By the descriptor where that can be: through the mapping, each fresh page would be faulted
         in and filled with zeros first.
@@ -275,24 +275,20 @@ class Client:
         done = 0
         if sys.platform == "linux":
             with suppress(OSError):  # a limit of files' sizes, which the mapping doesn't have
-                done = os.pwritev(self._memory_fd, [piece.data for piece in pieces], offset)
-        for piece in pieces:
-            if done < len(piece):
-                self._memory[offset + done : offset + len(piece)] = piece[done:]
-            offset += len(piece)
-            done = max(0, done - len(piece))
+                done = os.pwritev(self._memory_fd, pieces, offset)
+        if done < nbytes:
+            data = b"".join(pieces)
+            self._memory[offset + done : offset + nbytes] = np.frombuffer(data, np.uint8)[done:]
 
-    def write_file(
-        self, segment: int, offset: int, pieces: tuple[NDArray[np.uint8], ...]
-    ) -> int | None:
+    def write_file(self, segment: int, offset: int, pieces: list[Any], nbytes: int) -> int | None:
         """The same into a segment: the checksum of all; None where it can't be written.
 
         The first client that finds out says so by a warning.
         """
         try:
             fd = self._writable(segment)
-            written = os.pwritev(fd, [piece.data for piece in pieces], offset)
-            if written == sum(map(len, pieces)):
+            written = os.pwritev(fd, pieces, offset)
+            if written == nbytes:
                 return checksum(*pieces)
             why = "there is no room left"
         except OSError as error:

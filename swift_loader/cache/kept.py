@@ -21,7 +21,7 @@ from swift_loader.batch.stacked import stacked
 from swift_loader.cache.client import Client, StoreGoneError, Use
 from swift_loader.cache.messages import BUSY, DAMAGED, TO_MAKE, Rows
 from swift_loader.cache.naming import StoreName
-from swift_loader.cache.samples import Layer, rebuilt
+from swift_loader.cache.samples import Laid, Layer, rebuilt
 from swift_loader.plan import Plan
 
 __all__ = ["Kept", "Writer"]
@@ -45,7 +45,7 @@ class Writer:
     def put(self, client: Client, made: Sequence[tuple[int, Any]], use: Use, cost_s: float) -> None:
         """Keep samples of these keys, each of which took `cost_s`. Raises `StoreGoneError`."""
         cost_us = int(cost_s * 1e6)
-        waiting: list[tuple[int, Any]] = []
+        waiting: list[tuple[int, Laid]] = []
         nbytes = 0
         self._layer.clear()
         for key, sample in made:
@@ -55,8 +55,8 @@ class Writer:
                 self._say(error)
                 client.keep([(use.variant, key, 0, 0, 0)])
                 continue
-            waiting.append((key, laid.pieces))
-            nbytes += laid.numbers + laid.skeleton
+            waiting.append((key, laid))
+            nbytes += laid.nbytes
             if nbytes > _CHUNK_BYTES:
                 self._write(client, waiting, use, cost_us)
                 self._layer.clear()
@@ -65,23 +65,23 @@ class Writer:
             self._write(client, waiting, use, cost_us)
 
     def _write(
-        self, client: Client, waiting: list[tuple[int, Any]], use: Use, cost_us: int
+        self, client: Client, waiting: list[tuple[int, Laid]], use: Use, cost_us: int
     ) -> None:
         about = (use.epoch, use.k, int(use.ahead))
         placed = client.room(
             [
-                (use.variant, key, *about, len(numbers), len(skeleton), cost_us)
-                for key, (numbers, skeleton) in waiting
+                (use.variant, key, *about, laid.numbers, laid.skeleton, cost_us)
+                for key, laid in waiting
             ]
         )
         rows = []
-        for (key, pieces), place in zip(waiting, placed.tolist(), strict=True):
+        for (key, laid), place in zip(waiting, placed.tolist(), strict=True):
             offset, segment, file_offset = place
             check = None
             if offset >= 0:
-                client.write_memory(offset, pieces)
+                client.write_memory(offset, laid.pieces, laid.nbytes)
             if segment >= 0:
-                check = client.write_file(segment, file_offset, pieces)
+                check = client.write_file(segment, file_offset, laid.pieces, laid.nbytes)
             in_file = check is not None
             rows.append((use.variant, key, int(offset >= 0), int(in_file), check or 0))
         client.keep(rows)

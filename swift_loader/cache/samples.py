@@ -21,6 +21,7 @@ from swift_loader.batch import rebuild
 from swift_loader.batch.arena import Arena, SlotTooSmall, aligned_bytes
 from swift_loader.batch.codec import decode, encode
 from swift_loader.batch.reduce import BASE
+from swift_loader.cache.alike import Alike
 
 __all__ = ["Laid", "Layer", "rebuilt"]
 
@@ -69,14 +70,15 @@ _UNCHANGED = frozenset((Tensor, np.ndarray, bool, type(None)))
 
 
 class Laid:
-    """A sample's bytes, until `Layer.clear`."""
+    """A sample's bytes, until `Layer.clear`: buffers, one after the other."""
 
-    __slots__ = ("numbers", "pieces", "skeleton")
+    __slots__ = ("nbytes", "numbers", "pieces", "skeleton")
 
-    def __init__(self, numbers: Bytes, skeleton: bytes) -> None:
-        self.pieces = (numbers, np.frombuffer(skeleton, np.uint8))
-        self.numbers = len(numbers)
+    def __init__(self, pieces: list[Any], numbers: int, skeleton: bytes) -> None:
+        self.pieces = [*pieces, skeleton]
+        self.numbers = numbers  # bytes, as are the next
         self.skeleton = len(skeleton)
+        self.nbytes = numbers + len(skeleton)
 
 
 class Layer:
@@ -85,13 +87,32 @@ class Layer:
     def __init__(self) -> None:
         self._memory: Bytes = np.empty(_FIRST_BYTES, np.uint8)
         self._end = 0
+        self._last = b""  # skeleton
+        self._alike: Alike | None = None
 
     def clear(self) -> None:
         """Nobody looks at what was laid any more: its memory is used again."""
         self._end = 0
 
     def lay(self, sample: Any) -> Laid:
-        """The sample's bytes. Raises what `encode` does for what can't leave this process."""
+        """The sample's bytes. Raises what `encode` does for what can't leave this process.
+
+        Nobody may change the sample as long as they are looked at.
+        """
+        alike = self._alike
+        if alike is not None:
+            pieces = alike.pieces(sample, self._memory[self._end :])
+            if pieces is not None:
+                self._end += alike.numbers
+                return Laid(pieces, alike.numbers, alike.skeleton)
+        laid, skeleton = self._encoded(sample)
+        if skeleton != self._last:
+            self._last = skeleton
+        elif alike is None or alike.skeleton != skeleton:
+            self._alike = Alike(skeleton, len(laid))
+        return Laid([laid], len(laid), skeleton)
+
+    def _encoded(self, sample: Any) -> tuple[Bytes, bytes]:
         numbers: list[_Number] = []
         try:
             sample = _without_numbers(sample, numbers, _DEEPEST)
@@ -112,7 +133,7 @@ class Layer:
             for number in numbers:
                 struct.pack_into(number.kind, rest.data, number.offset, number.value)
             self._end += arena.used_bytes
-            return Laid(rest[: arena.used_bytes], skeleton)
+            return rest[: arena.used_bytes], skeleton
 
 
 def rebuilt(data: Bytes, numbers: int, *, copy: bool) -> Any:

@@ -161,6 +161,12 @@ class Link(Protocol):
     worker: int
     name: str
 
+    @property
+    def due_s(self) -> float | None:
+        """When (by `time.monotonic`) `receive` has something to do although nothing is readable;
+        infinite: not as things stand. None: it never has, whatever happens.
+        """
+
     def filenos(self) -> Sequence[int]:
         """Descriptors that become readable when `receive` has something to do."""
 

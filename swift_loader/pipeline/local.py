@@ -52,6 +52,8 @@ _SIGNALS = {int(number): number.name for number in signal.Signals}
 class LocalLink:
     """See `swift_loader.pipeline.link.Link`."""
 
+    due_s = None
+
     def __init__(
         self,
         launcher: Launcher,

@@ -6,13 +6,14 @@ batch. Otherwise reader threads (one a worker with `multithread`, else one for a
 while the training loop computes.
 
 Nothing here polls: a waiter blocks on the workers' sockets, the processes' sentinels and its own
-wake-up socket together.
+wake-up socket together, until the time at which a link has something to do by itself.
 """
 
 from __future__ import annotations
 
 import select
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
@@ -32,6 +33,7 @@ class Waiter:
         self._poll = select.poll()
         self._link_of: dict[int, Link] = {}  # by descriptor
         self._registered: dict[int, tuple[int, ...]] = {}  # by worker
+        self._timed: list[Link] = []  # those that may have to do something at some time
         self._wakeup = Wakeup()
         self._poll.register(self._wakeup, select.POLLIN)
         self._changed = False
@@ -64,6 +66,9 @@ class Waiter:
                 self._unregister(worker)
             for link in list(self._links.values()):
                 self._register(link)
+            self._timed = [link for link in self._links.values() if link.due_s is not None]
+        if self._timed:
+            timeout_s = min(timeout_s, self._next_due_s() - time.monotonic())
         found: list[tuple[Link, list[Event]]] = []
         seen: set[int] = set()
         for fd, _ in self._poll.poll(max(0.0, min(timeout_s * 1000, _LONGEST_WAIT_MS))):
@@ -77,7 +82,13 @@ class Waiter:
                     self._register(readable)  # one of its descriptors may have closed
                 if events:
                     found.append((readable, events))
+        if self._timed and self._next_due_s() <= time.monotonic():
+            due = ((link, link.receive()) for link in self._timed if link.worker not in seen)
+            found += ((link, events) for link, events in due if events)
         return found
+
+    def _next_due_s(self) -> float:
+        return min(inf if link.due_s is None else link.due_s for link in self._timed)
 
     def _register(self, link: Link) -> None:
         wanted = tuple(link.filenos())

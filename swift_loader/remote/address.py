@@ -20,7 +20,8 @@ class Address:
     """An endpoint as this process sees it, over all links to it.
 
     `give_up_at_s`: when (by `time.monotonic`) it has been of no use for too long. `known`: it has
-    let this process in before. `broken`: handshakes that broke, one after the other.
+    let this process in before. `broken`: handshakes that broke, one after the other. `refusal`: why
+    it lets nobody in for now, as it said itself.
     """
 
     address: str
@@ -30,6 +31,7 @@ class Address:
     losses: int = 0
     known: bool = False
     broken: int = 0
+    refusal: str = ""
 
     def wanted(self) -> None:
         """From now on it must be of use within `timeout_s`, unless that holds already."""
@@ -46,6 +48,7 @@ class Address:
         self.give_up_at_s = None
         self.known = True
         self.broken = 0
+        self.refusal = ""
 
     def useful(self) -> None:
         """It has made a batch."""

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from math import inf
 
 import numpy as np
 import zmq
@@ -108,6 +109,7 @@ class EndpointLink:
         self._welcome = False
         self._over = False
         self._trouble = "nothing answers there"
+        self._tries_again = False  # ZeroMQ does, after the handshake that has just failed
         self._round_trip_s = 0.0
         self._asked_at_s = 0.0
         self._stacks: str | None = None
@@ -140,6 +142,20 @@ class EndpointLink:
         return [fd for one in self._connections for fd in one.filenos()]
 
     @property
+    def due_s(self) -> float:
+        """Who is there and says nothing makes nothing readable. Once it has let this process in,
+        the heartbeat tells whether it lives.
+        """
+        if self._welcome or self._over:
+            return inf
+        return min(self._address.give_up_at_s or inf, self._answer_due_s)
+
+    @property
+    def _answer_due_s(self) -> float:
+        """When a `Hello` counts as lost: there is time for another one."""
+        return self._asked_at_s + self._address.timeout_s / 2 if self._asked_at_s else inf
+
+    @property
     def _connections(self) -> Sequence[Connection]:
         return (self._connection, *self._joined)
 
@@ -170,6 +186,9 @@ class EndpointLink:
             events, self._early = self._early, []
             if not self._over:
                 self._read(events)
+            if time.monotonic() >= self.due_s:
+                story = f"{self.name} could not be reached: {self._trouble}"
+                self._lose(self._address.refusal or story, events)
             return events
 
     def _read(self, events: list[Event]) -> None:
@@ -233,7 +252,9 @@ class EndpointLink:
                 self._refuse(fault, events)
             case Closing(why=why, again=again):
                 if self._welcome or again or self._address.known:
-                    self._lose(f"{self.name} ended the session: {why}", events, counted=not again)
+                    story = f"{self.name} ended the session: {why}"
+                    self._address.refusal = story if again else ""
+                    self._lose(story, events, counted=not again)
                 else:
                     self._refuse(_plainly(f"{self.name} refuses: {why}"), events)
             case Stacks(text=text):
@@ -260,28 +281,38 @@ class EndpointLink:
 
     def _on_connection(self, event: int, value: int, events: list[Event]) -> None:
         shaken = self._connection.is_shaken
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+        if event == zmq.EVENT_CONNECTED:
+            self._trouble = "something is there, but it does not answer"
+        elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._asked_at_s = time.monotonic()
+            self._trouble = "something is there, but it does not answer as an endpoint does"
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             self._turned_away("it has another key than remote_key", events)
         elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and shaken:
             self._lose(f"a message from {self.name} came damaged, and is asked for again", events)
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:  # ZeroMQ does not try again
-            mine = "one" if self._address.keys else "none"
-            self._handshake_broke(
-                "one side uses a key and the other does not, or no endpoint is there at all: "
-                f"this side has {mine} (remote_key)",
-                events,
-            )
-            self._lose(f"{self.name} could not be reached: {self._trouble}", events)
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and value == errno.EAGAIN:
-            self._trouble = "something is there, but it does not answer"
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:  # ZeroMQ tries again
-            self._handshake_broke("it hangs up, as one with another key does (remote_key)", events)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            self._no_endpoint(events)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            self._tries_again = True
+            if value != errno.EAGAIN:  # it was not for want of time
+                why = "it hangs up, as one with another key does (remote_key)"
+                self._handshake_broke(why, events)
         elif event == zmq.EVENT_DISCONNECTED and shaken:
             self._on_lost(events)
-        if event != zmq.EVENT_HANDSHAKE_SUCCEEDED and self._address.given_up():
-            self._lose(f"{self.name} could not be reached: {self._trouble}", events)
+        elif event == zmq.EVENT_DISCONNECTED and self._tries_again:
+            self._tries_again = False
+        elif event == zmq.EVENT_DISCONNECTED:  # what came was no handshake
+            self._no_endpoint(events)
+
+    def _no_endpoint(self, events: list[Event]) -> None:
+        """ZeroMQ does not try again."""
+        mine = "one" if self._address.keys else "none"
+        self._handshake_broke(
+            "one side uses a key and the other does not, or no endpoint is there at all: "
+            f"this side has {mine} (remote_key)",
+            events,
+        )
+        self._lose(f"{self.name} could not be reached: {self._trouble}", events)
 
     def _handshake_broke(self, why: str, events: list[Event]) -> None:
         """One may be an endpoint that ends just then, or a message that was damaged."""

@@ -116,6 +116,8 @@ class RayWorkers:
 class RayLink:
     """See `swift_loader.pipeline.link.Link`."""
 
+    due_s = None
+
     def __init__(self, worker: int, workers: RayWorkers, brief: Brief, payload: Any) -> None:
         self.worker = worker
         self.name = f"Ray worker {worker}"

@@ -109,6 +109,13 @@ def test_line_that_does_harm_costs_no_batch(
     suffer(endpoints, case, seed=1)
 
 
+def test_bytes_of_the_greeting_that_are_lost_cost_no_batch(
+    endpoints: dict[str, RunningEndpoint],
+) -> None:
+    """ZeroMQ takes the endpoint for something else, says so, and does not try again."""
+    assert suffer(endpoints, ("drop", "none", "first bytes"), seed=2)["whole"]
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("case", CASES, ids=", ".join)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,12 @@ def arguments(setup: Setup) -> dict[str, Any]:
     return both
 
 
+@cache
+def by_torch(samples_of: str, ranks: int = 1, **both: Any) -> list[Outcome]:
+    """What torch gives, once for all the setups that differ in our options alone."""
+    return through_torch(getattr(samples, samples_of)(kind="int"), ranks=ranks, **both)
+
+
 def own(setup: Setup) -> dict[str, Any]:
     """What only this loader gets."""
     names = ("staged", "resumed_after", "made", "start_method")
@@ -129,7 +136,7 @@ def compare_map_style(setup: Setup, request: pytest.FixtureRequest) -> None:
         ours.update(workers=0, remote_workers=[address])
     if ranks > 1 and not setup["drop_last"]:
         ours["tail"] = "pad"  # as `DistributedSampler` does
-    theirs = through_torch(dataset, ranks=ranks, **both)
+    theirs = by_torch("MapStyle", ranks, **both)
     found = through_ours(dataset, ranks=ranks, **ours)
     if ranks == 1:
         assert found == theirs, setup
@@ -158,7 +165,7 @@ def compare_stream(setup: Setup) -> None:
     """Fails where the two loaders differ."""
     dataset = getattr(samples, setup["stream"])(kind="int")
     both = arguments(setup)
-    theirs = through_torch(dataset, **both)
+    theirs = by_torch(setup["stream"], **both)
     assert through_ours(dataset, **both, **own(setup)) == theirs, setup
 
 

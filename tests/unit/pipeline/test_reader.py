@@ -19,6 +19,8 @@ _FREE = count(500, 10)
 class Line:
     """As much of a link as is waited for: it says `Running` for each byte."""
 
+    due_s = None
+
     def __init__(self, worker: int, at: int | None = None) -> None:
         self.worker = worker
         ends = socket.socketpair()

@@ -27,5 +27,7 @@ MODULES = {
     "data-pipes": "data_pipes",
     "endpoints": "endpoints",
     "latency-hiding": "latency_hiding",
+    "cache": "cached",
+    "cache-rivals": "cache_rivals",
     "ray": "ray_workers",
 }

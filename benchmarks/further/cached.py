@@ -1,34 +1,30 @@
-"""What the cache gives: rates, ratios and counts, each in one run, everything in turn.
+"""What the cache gives: rates, hit rates and counts, each ratio in one run.
 
-    python -m benchmarks.further.cached [--only jpeg,rivals] [--rounds 3] [--samples 1024]
+    python -m benchmarks --only cache          # needs Pillow and scikit-learn
 
-``jpeg``    photographs, decoded once, over torch's `DataLoader` and over images from memory
-``rivals``  the ways people keep samples with torch's `DataLoader` today
-``ranks``   two ranks of one host: how often each sample is made, and the rate
-``half``    room for half of the samples: hit rate of each epoch
-``disk``    the same training a second time, from files in the page cache
-``bucket``  30 ms a request, samples of 100 KB
-``stores``  what a file of one's own, LMDB and SQLite take to write and read a sample
+- ``jpeg``: photographs that are decoded once, over torch's `DataLoader` and over images of the same
+  shape from memory; and what the first epoch costs.
+- ``two ranks``: each with half of the cores, over one rank with half of the cores, and how many
+  samples were made twice.
+- ``part``: memory for a part of the samples: hits over what the best rule of all would get, by a
+  run, and by a simulation of 10 epochs (see `benchmarks.further.eviction`).
+- ``disk``: the same training a second time, from files in the page cache.
+- ``bucket``: 30 ms a request, samples of 100 KB.
 
-Needs ``pillow`` and ``scikit-learn``. Of ``diskcache``, ``joblib`` and ``lmdb``, what is missing is
-left out.
+`benchmarks.further.cache_rivals` compares with what people use today.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
+import multiprocessing
 import os
-import pickle
-import sqlite3
 import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing import Manager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +32,31 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from benchmarks import fresh
 from benchmarks.datasets import cut_jpegs
+from benchmarks.figures import Figure, over
+from benchmarks.further import eviction
+from benchmarks.further.pairs import nb_rounds
+from benchmarks.spread import ratios, spread
 from swift_loader import SwiftLoader
 from swift_loader.cache import Cache
+from swift_loader.plan import Plan
+
+__all__ = ["Photographs", "loader", "rate", "run", "torch_loader"]
 
 _BATCH = 32
 _SIDE = 224
 _WORKERS = 2
+_LATENCY_S = 0.03
+_NB_EPOCHS = 12  # of some 40 ms
+_NB_TORCH_REQUESTS = 400  # one after the other
 
 
 class Photographs:
-    """JPEG files, decoded and cropped in the middle: ``(uint8 [3, 224, 224], index)``."""
+    """JPEG files, decoded and cropped in the middle: ``(uint8 [3, 224, 224], index)``.
+
+    A line in the file `count` for each one that is made.
+    """
 
     def __init__(self, folder: str, n: int, count: str = "") -> None:
         self.paths = sorted(str(path) for path in Path(folder).glob("*.jpg"))
@@ -56,14 +66,18 @@ class Photographs:
         return self.n
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        from PIL import Image
-
         if self.count:
             with open(self.count, "a") as file:
                 file.write(f"{index}\n")
-        with Image.open(self.paths[index % len(self.paths)]) as image:
-            pixels = np.asarray(image.convert("RGB"))[:_SIDE, :_SIDE]
-        return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1))), index
+        return torch.from_numpy(decoded(self.paths[index % len(self.paths)])), index
+
+
+def decoded(path: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("RGB"))[:_SIDE, :_SIDE]
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 class InMemory:
@@ -90,7 +104,7 @@ class Bucket:
     def __len__(self) -> int:
         return self.n
 
-    async def __getitem__(self, index: int) -> tuple[np.ndarray[Any, Any], int]:
+    async def __getitem__(self, index: int) -> Any:
         await asyncio.sleep(self.latency_s)
         return self.data.copy(), index
 
@@ -103,72 +117,7 @@ class Waiting(Bucket):
         return self.data.copy(), index
 
 
-class Through:
-    """`inner` through something that keeps: ``get(index)`` gives a sample or None, and ``put``."""
-
-    def __init__(self, inner: Any, kind: str, place: str, shared: Any = None) -> None:
-        self.inner, self.kind, self.place, self.shared = inner, kind, place, shared
-        self.opened: Any = None
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    def __getitem__(self, index: int) -> Any:
-        if self.opened is None:
-            self.opened = self._open()
-        get, put = self.opened
-        sample = get(index)
-        if sample is None:
-            sample = self.inner[index]
-            put(index, sample)
-        return sample
-
-    def _open(self) -> tuple[Callable[[int], Any], Callable[[int, Any], Any]]:
-        if self.kind == "Manager().dict()":
-            return self.shared.get, self.shared.__setitem__
-        if self.kind == "dict in persistent workers":
-            kept: dict[int, Any] = {}
-            return kept.get, kept.__setitem__
-        if self.kind == "diskcache":
-            import diskcache
-
-            found = diskcache.Cache(self.place, size_limit=2**36)
-            return found.get, found.set
-        if self.kind == "joblib.Memory":
-            import joblib
-
-            call = joblib.Memory(self.place, verbose=0).cache(self.inner.__getitem__)
-            return call, lambda index, sample: None
-        import lmdb
-
-        base = lmdb.open(self.place, map_size=2**34, sync=False)
-
-        def get(index: int) -> Any:
-            with base.begin(buffers=True) as look:
-                found = look.get(str(index).encode())
-                return None if found is None else pickle.loads(found)
-
-        def put(index: int, sample: Any) -> None:
-            with base.begin(write=True) as change:
-                change.put(str(index).encode(), pickle.dumps(sample, 5))
-
-        return get, put
-
-
-RIVALS = (
-    *("Manager().dict()", "dict in persistent workers", "diskcache", "joblib.Memory", "LMDB"),
-)
-
-
-def say(name: str, **facts: Any) -> None:
-    shown = {
-        key: float(f"{value:.4g}") if isinstance(value, float) else value
-        for key, value in facts.items()
-    }
-    print(json.dumps({"figure": name, **shown}), flush=True)
-
-
-def rate(batches: Iterator[Any] | Any, n: int) -> float:
+def rate(batches: Iterable[Any], n: int) -> float:
     """Samples a second of one epoch."""
     began_s = time.perf_counter()
     for _ in batches:
@@ -177,217 +126,249 @@ def rate(batches: Iterator[Any] | Any, n: int) -> float:
 
 
 @contextmanager
-def loader(dataset: Any, kwargs: dict[str, Any], **options: Any) -> Iterator[SwiftLoader]:
-    options = {"validate": False, "worker_per_consumer": _WORKERS, "shuffle": True, **options}
-    options.setdefault("prefetch_epochs", 0)  # an epoch is measured from its beginning
-    with SwiftLoader(dataset, kwargs, batch_size=_BATCH, **options) as made:
-        made.start(0)
+def loader(
+    dataset: Any, kwargs: dict[str, Any], consumer: int = 0, **options: Any
+) -> Iterator[SwiftLoader[Any]]:
+    """A loader that is started. An epoch is measured from its beginning: none is begun ahead."""
+    torch.set_num_threads(1)
+    usual = {"batch_size": _BATCH, "shuffle": True, "validate": False, "prefetch_epochs": 0}
+    with SwiftLoader(
+        dataset, kwargs, **{**usual, "worker_per_consumer": _WORKERS, **options}
+    ) as made:
+        made.start(consumer)
         yield made
 
 
 def torch_loader(dataset: Any) -> DataLoader[Any]:
+    torch.set_num_threads(1)
     return DataLoader(
         dataset, batch_size=_BATCH, shuffle=True, num_workers=_WORKERS, persistent_workers=True
     )
 
 
-def jpeg(folder: str, n: int, rounds: int) -> None:
+# ---- probes: each is called in a process of its own, and returns plain values
+
+
+def first_epoch(folder: str, n: int, cache: str | None) -> float:
+    with loader(Photographs, {"folder": folder, "n": n}, cache=cache) as made:
+        return rate(made, n)
+
+
+def later_epochs(folder: str, n: int) -> dict[str, float]:
+    """Medians of epochs in turn, of all three."""
     photographs: dict[str, Any] = {"folder": folder, "n": n}
-    first: dict[str, list[float]] = {"cache": [], "none": []}
-    rates: dict[str, list[float]] = {"cached": [], "torch": [], "image-u8": []}
+    rates: dict[str, list[float]] = {"cached": [], "image-u8": [], "torch": []}
     theirs = torch_loader(Photographs(**photographs))
-    rate(theirs, n)
-    for _ in range(rounds):
-        with (
-            loader(Photographs, photographs, cache="2GB") as ours,
-            loader(Photographs, photographs) as plain,
-            loader(InMemory, {"n": n}) as memory,
-        ):
-            first["none"].append(rate(plain, n))
-            first["cache"].append(rate(ours, n))
-            rate(memory, n)
-            for _ in range(3):
-                rates["cached"].append(rate(ours, n))
-                rates["image-u8"].append(rate(memory, n))
-            rates["torch"].append(rate(theirs, n))
-    middle = {name: statistics.median(each) for name, each in {**rates, **first}.items()}
-    say("jpeg: samples/s", **middle)
-    say("jpeg: cached over torch", ratio=middle["cached"] / middle["torch"], bar=10)
-    say("jpeg: cached over image-u8", ratio=middle["cached"] / middle["image-u8"], bar=0.8)
-    say("jpeg: first epoch over none", ratio=middle["cache"] / middle["none"], bar=0.95)
+    with (
+        loader(Photographs, photographs, cache="2GB") as ours,
+        loader(InMemory, {"n": n}) as memory,
+    ):
+        for each in (theirs, ours, memory):
+            rate(each, n)
+        for number in range(_NB_EPOCHS):
+            for name, each in (("cached", ours), ("image-u8", memory))[:: -1 if number % 2 else 1]:
+                rates[name].append(rate(each, n))
+        rates["torch"].append(rate(theirs, n))
+    return {name: statistics.median(each) for name, each in rates.items()}
 
 
-def rivals(folder: str, n: int, rounds: int) -> None:
-    photographs = Photographs(folder, n)
-    rates: dict[str, list[float]] = {}
-    for name in RIVALS:
-        with tempfile.TemporaryDirectory() as place, suppress(ImportError), Manager() as manager:
-            shared = manager.dict() if name == "Manager().dict()" else None
-            theirs = torch_loader(Through(photographs, name, place, shared))
-            rate(theirs, n)
-            rates[name] = [rate(theirs, n) for _ in range(rounds + 1)][1:]
-            del theirs
-    with loader(Photographs, {"folder": folder, "n": n}, cache="2GB") as ours:
+def part_kept(n: int, share: float, nb_epochs: int) -> dict[str, Any]:
+    """Hit rate of each epoch after the first, with memory for a part of the samples."""
+    memory = int(n * share * (3 * _SIDE * _SIDE + 1024))
+    rates, before, evicted = [], 0, 0
+    with loader(InMemory, {"n": n}, cache=memory) as ours:
         rate(ours, n)
-        rates["swift_loader"] = [rate(ours, n) for _ in range(rounds + 1)][1:]
-    own = statistics.median(rates["swift_loader"])
-    for name, each in rates.items():
-        middle = statistics.median(each)
-        say(
-            "rivals: samples/s after the first epochs",
-            way=name,
-            rate=middle,
-            ours_over=own / middle,
-        )
-
-
-def ranks(folder: str, n: int, rounds: int) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        count = os.path.join(place, "made")
-        kwargs = {"folder": folder, "n": n, "count": count}
-        options: dict[str, Any] = {"cache": "2GB", "nb_consumer": 2, "worker_per_consumer": 1}
-        with SwiftLoader(
-            Photographs, kwargs, batch_size=_BATCH, shuffle=True, validate=False, **options
-        ) as one, SwiftLoader(
-            Photographs, kwargs, batch_size=_BATCH, shuffle=True, validate=False, **options
-        ) as two:  # fmt: skip
-            one.start(0)
-            two.start(1)
-            rate(zip(one, two, strict=True), n)
-            both = [rate(zip(one, two, strict=True), n) for _ in range(rounds + 1)][1:]
-        times = Counter(Counter(Path(count).read_text().split()).values())
-    with loader(Photographs, {"folder": folder, "n": n}, cache="2GB", worker_per_consumer=1) as one:
-        rate(one, n)
-        alone = [rate(one, n) for _ in range(rounds + 1)][1:]
-    say("ranks: samples made so many times", **{str(key): value for key, value in times.items()})
-    say("ranks: two over one", ratio=statistics.median(both) / statistics.median(alone), bar=2)
-
-
-def half(folder: str, n: int, rounds: int) -> None:
-    nbytes = n * (3 * _SIDE * _SIDE + 4096)
-    with loader(Photographs, {"folder": folder, "n": n}, cache=nbytes // 2) as ours:
-        before = hits = 0
-        found = []
-        for _ in range(max(3, rounds)):
+        for _ in range(nb_epochs):
             rate(ours, n)
             figures = ours.stats().cache
             assert figures is not None
-            found.append((figures.hits - hits) / (figures.hits + figures.misses - before))
-            before, hits = figures.hits + figures.misses, figures.hits
-        say("half: hit rate of each epoch", rates=[round(each, 3) for each in found],
-            evicted=figures.evicted if figures is not None else 0)  # fmt: skip
+            rates.append((figures.hits - before) / n)
+            before, evicted = figures.hits, figures.evicted
+    return {"rates": rates, "evicted": evicted}
 
 
-def disk(folder: str, n: int, rounds: int) -> None:
-    """In the first batches of any loader, slots are made; images from memory tell what that costs.
+def second_run(folder: str, n: int, place: str) -> dict[str, float]:
+    """Its first epoch over its second one, of the same training; and of images from memory."""
+    with loader(Photographs, {"folder": folder, "n": n}, cache=Cache(disk=place, key="k")) as ours:
+        ratio = rate(ours, n) / rate(ours, n)
+        figures = ours.stats().cache
+    assert figures is not None
+    with loader(InMemory, {"n": n}) as memory:
+        plain = rate(memory, n) / rate(memory, n)
+    return {"ratio": ratio, "made": figures.misses, "plain": plain}
+
+
+def bucket_rate(n: int, latency_s: float) -> float:
+    with loader(Bucket, {"n": n, "latency_s": latency_s}, cache="2GB") as ours:
+        return rate(ours, n)
+
+
+def torch_bucket_rate(n: int, latency_s: float) -> float:
+    return rate(torch_loader(Waiting(n, latency_s)), n)
+
+
+def ranks(kwargs: dict[str, Any], n: int, nb_rank: int, nb_epochs: int) -> list[float]:
+    """Samples a second of all ranks in each epoch. Each rank has half of the cores."""
+    context = multiprocessing.get_context("spawn")
+    barrier, answers = context.Barrier(nb_rank), context.Queue()
+    cores = sorted(os.sched_getaffinity(0))
+    half = len(cores) // 2
+    made = [
+        context.Process(
+            target=_rank,
+            args=(rank, nb_rank, cores[half * rank : half * (rank + 1)], kwargs, nb_epochs),
+            kwargs={"barrier": barrier, "answers": answers},
+        )
+        for rank in range(nb_rank)
+    ]
+    for process in made:
+        process.start()
+    times = [answers.get(timeout=100) for _ in made]
+    for process in made:
+        process.join()
+    return [n / max(each) for each in zip(*times, strict=True)]
+
+
+def _rank(
+    rank: int,
+    nb_rank: int,
+    cores: list[int],
+    kwargs: dict[str, Any],
+    nb_epochs: int,
+    barrier: Any,
+    answers: Any,
+) -> None:
+    os.sched_setaffinity(0, cores)
+    cache = Cache("2GB", key=kwargs["count"])
+    options = {"nb_consumer": nb_rank, "worker_per_consumer": len(cores)}
+    times = []
+    with loader(Photographs, kwargs, rank, cache=cache, **options) as made:
+        for _ in range(nb_epochs):
+            barrier.wait(60)
+            times.append(1 / rate(made, 1))
+        barrier.wait(60)  # the store ends with the last one
+    answers.put(times)
+
+
+# ---- figures
+
+
+def jpeg(folder: str, n: int, rounds: int) -> list[Figure]:
+    first: dict[str | None, list[float]] = {"2GB": [], None: []}
+    for number in range(2 * rounds):
+        for cache in (None, "2GB")[:: -1 if number % 2 else 1]:
+            first[cache].append(fresh.call(first_epoch, folder=folder, n=n, cache=cache))
+    later = [fresh.call(later_epochs, folder=folder, n=n) for _ in range(rounds)]
+    cached, memory, theirs = (
+        [each[name] for each in later] for name in ("cached", "image-u8", "torch")
+    )
+    return [
+        over("cache", "jpeg, later epochs, over torch DataLoader", cached, theirs, 10),
+        over("cache", "jpeg, later epochs, over image-u8 from memory", cached, memory, 0.8),
+        over("cache", "jpeg, first epoch, over no cache", first["2GB"], first[None], 0.95),
+    ]
+
+
+def two_ranks(folder: str, n: int, rounds: int) -> list[Figure]:
+    if len(os.sched_getaffinity(0)) < 2:
+        return []
+    both: list[list[float]] = []
+    alone: list[list[float]] = []
+    often = 0
+    for _ in range(rounds):
+        for nb_rank, rates in ((1, alone), (2, both)):
+            with tempfile.TemporaryDirectory() as place:
+                count = os.path.join(place, "made")
+                kwargs = {"folder": folder, "n": n, "count": count}
+                rates.append(ranks(kwargs, n, nb_rank, nb_epochs=4))
+                made = Counter(Path(count).read_text().split())
+                assert len(made) == n
+                often = max(often, *made.values())
+    figures = [
+        Figure("cache", "two ranks: a sample was made so often", spread([often]), "", 1),
+    ]
+    for name, first, last in (("first epoch", 0, 1), ("later epochs", 1, 4)):
+        ours, theirs = (
+            [statistics.median(each[first:last]) for each in rates] for rates in (both, alone)
+        )
+        figures.append(over("cache", f"two ranks, {name}, over one", ours, theirs, 2))
+    return figures
+
+
+def part(n: int, rounds: int) -> list[Figure]:
+    figures = []
+    for share in (0.3, 0.5, 0.6, 0.8):
+        found = fresh.call(part_kept, n=n, share=share, nb_epochs=rounds + 2)
+        # An epoch uses each sample once: more hits than there were samples can't be.
+        best = spread([each / share for each in found["rates"]])
+        what = f"part: room for {share:.0%}, hits over the best possible, by a run"
+        figures.append(
+            Figure("cache", what, best, "x", 0.98, "at least", f"{found['evicted']} evicted")
+        )
+    plan = Plan(2000, _BATCH, 2, True, 0, 0)
+    for run_for, name in ((1.0, "whole epochs"), (0.6, "epochs left after 60%")):
+        rules = eviction.rates(plan, 10, 0.5, [3 * _SIDE * _SIDE] * 2000, run_for)
+        later = {rule: sum(each[1:]) / 9 for rule, each in rules.items()}
+        shown = ", ".join(f"{rule} {each:.1%}" for rule, each in later.items())
+        value = spread([later["ours"] / later["belady"]])
+        what = f"part: room for half, hits over Belady's, simulated, {name}"
+        figures.append(Figure("cache", what, value, "x", 0.98, "at least", shown))
+    return figures
+
+
+def disk(folder: str, n: int, rounds: int) -> list[Figure]:
+    """In its first batches any loader makes slots; images from memory tell what that costs.
 
     So the epochs are longer than elsewhere here.
     """
-    n = 8 * n
-    photographs = {"folder": folder, "n": n}
-    ratios, plain, made = [], [], 0
+    n = 16 * n
     with tempfile.TemporaryDirectory() as place:
-        cache = Cache(disk=place, key="k")
-        with loader(Photographs, photographs, cache=cache) as ours:
-            rate(ours, n)
-        for _ in range(rounds):
-            with loader(Photographs, photographs, cache=cache) as ours:
-                ratios.append(rate(ours, n) / rate(ours, n))
-                figures = ours.stats().cache
-            made += figures.misses if figures is not None else n
-            with loader(InMemory, {"n": n}) as memory:
-                plain.append(rate(memory, n) / rate(memory, n))
-    say("disk: first epoch over second, second run", ratio=statistics.median(ratios), bar=0.8,
-        made=made, from_memory=statistics.median(plain))  # fmt: skip
+        fresh.call(second_run, folder=folder, n=n, place=place)
+        found = [fresh.call(second_run, folder=folder, n=n, place=place) for _ in range(rounds)]
+    made = spread([each["made"] for each in found])
+    value, plain = (spread([each[name] for each in found]) for name in ("ratio", "plain"))
+    what = "disk: second run, first epoch over its second"
+    return [
+        Figure("cache", what, value, "x", 0.8, "at least", theirs=f"{plain} from memory"),
+        Figure("cache", "disk: second run, samples decoded", made, "", 0),
+    ]
 
 
-def bucket(folder: str, n: int, rounds: int) -> None:
+def bucket(n: int, rounds: int) -> list[Figure]:
     n = max(n, 2000)
-    rates: dict[str, list[float]] = {"30 ms": [], "none": [], "torch, 30 ms": []}
+    slow, fast = [], []
     for _ in range(rounds):
-        for name, latency_s in (("30 ms", 0.03), ("none", 0.0)):
-            with loader(Bucket, {"n": n, "latency_s": latency_s}, cache="2GB") as ours:
-                rates[name].append(rate(ours, n))
-    few = 400
-    rates["torch, 30 ms"].append(rate(torch_loader(Waiting(few, 0.03)), few))
-    middle = {name: statistics.median(each) for name, each in rates.items()}
-    say("bucket: samples/s of the first epoch", **middle)
-    say("bucket: 30 ms over none", ratio=middle["30 ms"] / middle["none"], bar=0.9)
+        slow.append(fresh.call(bucket_rate, n=n, latency_s=_LATENCY_S))
+        fast.append(fresh.call(bucket_rate, n=n, latency_s=0.0))
+    few = min(n, _NB_TORCH_REQUESTS)
+    theirs = fresh.call(torch_bucket_rate, n=few, latency_s=_LATENCY_S)
+    return [
+        over("cache", "bucket: 30 ms a request over none", slow, fast, 0.9),
+        Figure(
+            "cache",
+            "bucket: 30 ms a request, over torch DataLoader",
+            ratios(slow, [theirs] * rounds),
+            ours=str(spread(slow)),
+            theirs=f"{theirs:.0f}",
+        ),
+    ]
 
 
-def stores(folder: str, n: int, rounds: int) -> None:
-    """Microseconds to write and to read a sample of 150 KB, in one process."""
-    sample = np.random.default_rng(0).integers(0, 256, 3 * _SIDE * _SIDE, dtype=np.uint8)
-    data = sample.tobytes()
-    for name in ("file", "LMDB", "SQLite"):
-        with tempfile.TemporaryDirectory() as place, suppress(ImportError):
-            put, get = _store(name, place, len(data))
-            began_s = time.perf_counter()
-            for key in range(n):
-                put(key, data)
-            written_s = time.perf_counter()
-            for key in range(n):
-                assert get(key)[-1] == data[-1]
-                np.frombuffer(get(key), np.uint8).copy()
-            read_s = time.perf_counter()
-        say("stores: microseconds a sample", store=name, write=(written_s - began_s) / n * 1e6,
-            read=(read_s - written_s) / n * 1e6)  # fmt: skip
-
-
-def _store(name: str, place: str, nbytes: int) -> tuple[Callable[..., Any], Callable[[int], Any]]:
-    if name == "file":
-        from swift_loader.transport.memory import map_private
-
-        fd = os.open(os.path.join(place, "data"), os.O_RDWR | os.O_CREAT)
-        os.ftruncate(fd, 1 << 30)
-        view = memoryview(map_private(fd, 1 << 30))
-        return (
-            lambda key, data: os.pwrite(fd, data, key * nbytes),
-            lambda key: view[key * nbytes : (key + 1) * nbytes],
-        )
-    if name == "LMDB":
-        import lmdb
-
-        base = lmdb.open(place, map_size=2**32, sync=False)
-
-        def put(key: int, data: bytes) -> None:
-            with base.begin(write=True) as change:
-                change.put(str(key).encode(), data)
-
-        look = None
-
-        def get(key: int) -> Any:
-            nonlocal look
-            look = look or base.begin(buffers=True)
-            return look.get(str(key).encode())
-
-        return put, get
-    table = sqlite3.connect(os.path.join(place, "data"), isolation_level=None)
-    table.execute("PRAGMA journal_mode=WAL")
-    table.execute("PRAGMA synchronous=OFF")
-    table.execute("CREATE TABLE kept (key INTEGER PRIMARY KEY, data BLOB)")
-    return (
-        lambda key, data: table.execute("INSERT INTO kept VALUES (?, ?)", (key, data)),
-        lambda key: table.execute("SELECT data FROM kept WHERE key=?", (key,)).fetchone()[0],
-    )
-
-
-FIGURES = {each.__name__: each for each in (jpeg, rivals, ranks, half, disk, bucket, stores)}
-
-
-def main() -> None:
-    """Print a line for each figure."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", default=",".join(FIGURES))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--samples", type=int, default=1024)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+def run(is_quick: bool, out: Path) -> list[Figure]:
+    """Rates are samples a second."""
+    n, rounds = (256 if is_quick else 1024), nb_rounds(is_quick)
     with tempfile.TemporaryDirectory() as folder:
         cut_jpegs(Path(folder))
-        for name in options.only.split(","):
-            FIGURES[name](folder, options.samples, options.rounds)
+        return [
+            *jpeg(folder, n, rounds),
+            *two_ranks(folder, n, rounds),
+            *part(n, rounds),
+            *disk(folder, n, rounds),
+            *bucket(n, rounds),
+        ]
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks.command import main
+
+    main(["--only", "cache"])

@@ -217,18 +217,22 @@ class Client:
         """
         skeleton = b""
         addresses: list[int] = []
+        last: int | None = None
         for kind, segment, offset, numbers, length, check in rows.tolist():
             if kind != IN_MEMORY and (kind != IN_FILE or check >= 0):
                 return None
-            place = self._places.get(segment) or self._place(segment)
-            if place is None:
-                return None
-            start, view = place
-            own = view[offset + numbers : offset + numbers + length]
-            if not addresses:
-                skeleton = own.tobytes()
+            if segment != last:
+                place = self._places.get(segment) or self._place(segment)
+                if place is None:
+                    return None
+                start, view = place
+                last = segment
+            end = offset + numbers
+            own = view[end : end + length].tobytes()  # to compare views takes far longer
             if own != skeleton:
-                return None
+                if skeleton:
+                    return None
+                skeleton = own
             addresses.append(start + offset)
         return skeleton, addresses
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,29 @@ def test_jpegs_are_cut_from_photographs(tmp_path: Path) -> None:
     cut_jpegs(tmp_path, nb_files=2)
     image, index = Jpegs(str(tmp_path))[5]
     assert (tuple(image.shape), index) == ((3, 224, 224), 5)
+
+
+@pytest.mark.timeout(60)
+def test_whoever_keeps_photographs_gives_them_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sklearn")
+    pytest.importorskip("PIL")
+    from benchmarks.datasets import cut_jpegs
+    from benchmarks.further.cache_rivals import Through, importable
+    from benchmarks.further.cached import Photographs
+
+    monkeypatch.setitem(sys.modules, "diskcache", None)
+    ways = importable()
+    assert "diskcache is left out" in capsys.readouterr().err
+    assert "Manager().dict()" in ways
+    (tmp_path / "jpegs").mkdir()
+    cut_jpegs(tmp_path / "jpegs", nb_files=2)
+    photographs = Photographs(str(tmp_path / "jpegs"), 4)
+    for number, way in enumerate(ways):
+        (tmp_path / str(number)).mkdir()
+        through = Through(photographs, way, str(tmp_path / str(number)), {})
+        for index in (0, 1, 0, 1):
+            image, label = through[index]
+            assert label == index
+            assert image.equal(photographs[index][0])

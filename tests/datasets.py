@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import logging
 import os
@@ -266,6 +267,15 @@ class Dies(Numbers):
             os.kill(os.getpid(), getattr(signal, self.how))
             time.sleep(60)
         return super().__getitem__(i)
+
+
+class BornLate(Numbers):
+    """Its constructor waits for whoever has locked the file."""
+
+    def __init__(self, n: int, file: Path) -> None:
+        super().__init__(n)
+        with file.open() as locked:
+            fcntl.flock(locked, fcntl.LOCK_SH)
 
 
 class Hangs(Numbers):

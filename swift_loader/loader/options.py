@@ -329,7 +329,7 @@ class Config:
         600.0, optional(seconds_or_0), FAULTS,
         "seconds without a batch, after which an error names the hung worker, its sample and its "
         "stack; `None` or `0` waits for ever. It does not bound `start()`, which waits as long as "
-        "the data set's constructor takes",
+        "the data set's constructor takes, and warns each minute with the line where that is",
     )
     on_timeout: Literal["raise", "restart"] = option(
         "raise", one_of("raise", "restart"), FAULTS,

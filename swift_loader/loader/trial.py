@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from swift_loader.batch.codec import decode
 from swift_loader.errors import NoRoomError, WorkerDiedError, WorkerTimeoutError
 from swift_loader.order.part import Number
+from swift_loader.pipeline import slow_start
 from swift_loader.pipeline.link import Event, Gone, MadeBatch, NoMore, NotMade, Refused, Up
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.plan import Plan
@@ -60,7 +61,7 @@ def try_one_batch(
     place = Place(0, 1, 1, seed, None, trial=True, watches_draws=True)
     link = LocalLink(launcher, 0, place, payload_fd, 1)
     try:
-        up = _wait_for(link, Up, None)
+        up = _up(link)
         nb_samples: int | None = up.nb_samples
         size = Size(nb_samples, up.lengths)
         if not batch_size or nb_samples == 0:
@@ -98,6 +99,17 @@ def _trials(
         (start, start + min(length, share)) for start, length in zip(starts, lengths, strict=True)
     )
     return [replace(whole, batch_size=max(batch_size, len(lengths)), spans=spans)]
+
+
+def _up(link: LocalLink) -> Up:
+    """Once the dataset is built."""
+    while True:
+        try:
+            up: Up = _wait_for(link, Up, slow_start.WARNS_AFTER_S)
+        except WorkerTimeoutError:
+            slow_start.warn_of_slow_start([f"{_WHERE}: {link.stack()}"])
+        else:
+            return up
 
 
 def _wait_for(link: LocalLink, kind: type[Any], timeout_s: float | None) -> Any:

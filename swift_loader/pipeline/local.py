@@ -72,6 +72,7 @@ class LocalLink:
         self._process: Launched = launcher.spawn(worker, place, payload_fd, module)
         self._slots = OrderedSlots(max_kept, on_map)
         self._channel_open = True
+        self._ready = False
         self._over = False
         self._killed_why = ""
         self._lacking = False  # this process lacked what the worker needs
@@ -158,6 +159,7 @@ class LocalLink:
         if type(message) is Made or isinstance(message, Answer):  # a union takes its time
             return self._slots.event(message, self._process.channel)
         if isinstance(message, Ready):
+            self._ready = True
             return Up(message.nb_samples, message.dataset_name, lengths=message.lengths)
         if isinstance(message, StartFailed):
             self._over = True
@@ -212,6 +214,8 @@ class LocalLink:
         where = f"{stage} (ticket {ticket}" + (f", sample {sample})" if sample >= 0 else ")")
         if self._process.pid is None:
             return "it has not started yet"
+        if not self._ready:
+            where = "it builds its data set"
         return where + self._process.stack()
 
     def kill(self, why: str) -> None:

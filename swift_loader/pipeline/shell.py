@@ -20,6 +20,7 @@ from typing import Any, Literal, NoReturn
 from swift_loader.errors import ClosedError, LoaderError, NoRoomError
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number, ShardsOver
+from swift_loader.pipeline import slow_start
 from swift_loader.pipeline.actions import Action
 from swift_loader.pipeline.books import Books, End
 from swift_loader.pipeline.hands import Hands, Later
@@ -89,7 +90,7 @@ class Pipeline:
         given up. Raises what the dataset's constructor raised, or `WorkerDiedError`.
         """
         self._do(lambda: self._books.start(time.monotonic()))
-        self._wait_for(lambda: self._books.ready, None)
+        self._wait_for(lambda: self._books.ready, slow_start.WARNS_AFTER_S, self._say_it_is_slow)
 
     @property
     def nb_samples(self) -> int | None:
@@ -174,10 +175,16 @@ class Pipeline:
         if self._scales:
             self._do(lambda: self._books.waited(waited_s, now_s))
 
-    def _wait_for(self, get: Callable[[], bool], timeout_s: float | None) -> None:
+    def _wait_for(
+        self,
+        get: Callable[[], bool],
+        timeout_s: float | None,
+        late: Callable[[float], None] | None = None,
+    ) -> None:
         """Wait for the workers' messages until `get`, called under the lock, has what it wants.
 
-        Raises what ended the pipeline.
+        Calls `late` (or `_time_out`) each time that it takes `timeout_s`. Raises what ended the
+        pipeline.
         """
         limit_s = inf if timeout_s is None else timeout_s
         deadline_s: float | None = None
@@ -198,7 +205,7 @@ class Pipeline:
             elif left_s > 0:
                 self._launch_due()
             else:
-                self._time_out(limit_s)
+                (late or self._time_out)(limit_s)
                 deadline_s = None
 
     # ---- events, by whoever reads them
@@ -259,12 +266,19 @@ class Pipeline:
 
     def _time_out(self, timeout_s: float) -> None:
         """Say where the workers are; or replace those that hold things up."""
+        stories = self._stories()
+        self._do(lambda: self._books.timed_out(timeout_s, time.monotonic(), stories))
+
+    def _say_it_is_slow(self, timeout_s: float) -> None:
+        slow_start.warn_of_slow_start(self._stories().values())
+
+    def _stories(self) -> dict[int, str]:
+        """Where each worker is that owes something; where none does, each one."""
         with self._lock:
             busy = self._books.busy()
             of = self._hands.links
             links = [of[worker] for worker in busy or of if worker in of]
-        stories = {link.worker: f"{link.name}: {link.stack()}" for link in links}
-        self._do(lambda: self._books.timed_out(timeout_s, time.monotonic(), stories))
+        return {link.worker: f"{link.name}: {link.stack()}" for link in links}
 
     # ---- the end
 

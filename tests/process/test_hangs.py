@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import select
 import signal
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 
 from swift_loader import SwiftLoader, WorkerDiedError, WorkerTimeoutError
+from swift_loader.pipeline import slow_start
 from swift_loader.pipeline.link import Event, Gone, Up
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.worker.place import Place
@@ -114,3 +117,26 @@ def test_a_worker_that_is_asked_for_its_stack_as_soon_as_it_runs_lives_on() -> N
             assert isinstance(events[-1], Up)
             link.close()
             link.wait_closed(time.monotonic() + 10)
+
+
+@pytest.mark.parametrize("validate", [False, True])
+def test_start_that_takes_long_is_said_with_the_line_where_the_constructor_is(
+    validate: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow_start, "WARNS_AFTER_S", 0.5)
+    file = tmp_path / "locked"
+    said: list[str] = []
+    with file.open("w") as locked, warnings.catch_warnings():
+        fcntl.flock(locked, fcntl.LOCK_EX)
+
+        def go_on(message: Warning | str, *of: object) -> None:
+            said.append(str(message))
+            if "in __init__" in said[-1]:
+                fcntl.flock(locked, fcntl.LOCK_UN)
+
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", go_on)
+        arguments = {"n": 40, "file": file}
+        with SwiftLoader(datasets.BornLate, arguments, batch_size=4, validate=validate) as loader:
+            assert remaining(iter(loader)) == list(range(40))
+    assert any("takes long, or hangs" in text and "in __init__" in text for text in said)

@@ -2,7 +2,7 @@
 
 An epoch is named by a base seed and a number; its seeds are a function of both. The base is what
 `seed` was given, or else drawn from torch's global generator: at the first epoch, and at the first
-one after a `torch.manual_seed`.
+one after a `torch.manual_seed` or `torch.set_rng_state`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Epochs:
         self.nb_yielded = 0
         self._seed: int | None = None
         self._torch_seed: int | None = None  # as of the last epoch's start
+        self._began_at: set[int] = set()  # where torch's generator stood, since it was set anew
         self._seed_is_new = True  # it is still to be used
         self._seeded_since_load = False
         self._current: EpochState | None = None  # as of its start, or of its end
@@ -73,18 +74,25 @@ class Epochs:
     def _next(self, *, may_follow_torch: bool) -> EpochState:
         if self._seed is None and self._torch_was_seeded() and may_follow_torch:
             self._seed_is_new = True
+        following = torch_seed()
+        if self._seed is None:
+            torch.empty((), dtype=torch.int64).random_()  # as torch; see `_torch_was_seeded`
         if self._seed_is_new or self._current is None:
             self._seed_is_new = False
-            base_seed = torch_seed() if self._seed is None else self._seed
-            if self._seed is None and torch_is_fresh():
-                torch.rand(())  # so that the next epoch sees whether it is seeded once more
-            return EpochState(base_seed, 0)
+            return EpochState(following if self._seed is None else self._seed, 0)
         return EpochState(self._current.base_seed, self._current.epoch + 1)
 
     def _torch_was_seeded(self) -> bool:
-        """Was `torch.manual_seed` called since the last epoch began? Told by the generator."""
+        """Was torch's generator set anew since the last epoch began?
+
+        Told by the generator: it has another seed, or nothing was drawn since, or it stands where
+        an epoch began before, though each one draws from it.
+        """
         before, self._torch_seed = self._torch_seed, torch.initial_seed()
-        return before is not None and (before != self._torch_seed or torch_is_fresh())
+        stands = hash(torch.get_rng_state().numpy().tobytes())
+        anew = before != self._torch_seed or torch_is_fresh() or stands in self._began_at
+        self._began_at = {stands} if anew else {stands, *self._began_at}
+        return anew and before is not None
 
     def _is_for_another(self, resumed: EpochState) -> bool:
         return resumed.finished or (self._seed, 0) != (resumed.base_seed, resumed.epoch)

@@ -89,7 +89,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         self._nb_samples: int | None = None  # of a stream, and as long as it is not known
         self._lengths: tuple[int, ...] = ()  # of the sources of a mixture
         self._length_is_known = False
-        self._said_size: int | None = None  # batches, by a stream's own length
+        self._said_sizes: dict[int, int] = {}  # batches of a consumer, by a stream's own length
         if config.validate and not config.in_process:
             try:
                 self._learn_length(self._engine.try_one_batch())
@@ -246,7 +246,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         standing = self._standing = Standing(taken)
         standing.count_sources = counting_sources(order, engine.meter)
         standing.cut = self._cut
-        if self._said_size is not None and self.nb_samples is None:
+        if self._said_sizes and self.nb_samples is None:
             standing.said_size = self._size_of_stream(part)
         engine.pipeline.begin(part, order)
         if engine.stager is not None:
@@ -394,9 +394,10 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
 
     def _size_of_stream(self, part: EpochPart) -> int:
         """Batches that are left of a part, by the stream's length. `TypeError` if it has none."""
-        if self._said_size is None:
-            self._said_size = size_of_stream(self.dataset, self._config)
-        return max(0, self._said_size - part.first - len(part.done))
+        sizes, consumer = self._said_sizes, self._consumer
+        if consumer not in sizes:
+            sizes[consumer] = size_of_stream(self.dataset, self._config, consumer)
+        return max(0, sizes[consumer] - part.first - len(part.done))
 
     def _the_order(self) -> Order:
         """Which batches come; made when it is first asked for, since the length may be unknown."""

@@ -129,16 +129,27 @@ def facts_of(order: Order, config: Config) -> dict[str, Any]:
     }
 
 
-def size_of_stream(stream: Any, config: Config) -> int:
-    """Batches of one consumer's epoch, by the stream's ``__len__``. `TypeError` if it has none."""
+def size_of_stream(stream: Any, config: Config, consumer: int) -> int:
+    """Batches of a consumer's epoch, by the stream's ``__len__``. `TypeError` if it has none.
+
+    As torch counts them: as if one worker made them all.
+    """
     length = length_of_stream(stream)
     split = config.stream_split
     if split == "auto":
         split = "workers" if kind_that_splits(stream) or names_of_ranks(stream, {}) else "ranks"
     if split == "ranks":  # one that splits itself counts its own part
-        length = -(-length // config.nb_consumer)
+        consumers = range(config.nb_consumer) if config.equal_steps else (consumer,)
+        length = min(_nb_dealt(length, config, one) for one in consumers)
     full, rest = divmod(length, config.batch_size)
     return full + bool(rest and config.tail != "drop")
+
+
+def _nb_dealt(length: int, config: Config, consumer: int) -> int:
+    """Items of a consumer, where each worker of all ranks passes on every so-manieth."""
+    workers = max(1, config.worker_per_consumer)
+    step = config.nb_consumer * workers
+    return sum(len(range(consumer * workers + worker, length, step)) for worker in range(workers))
 
 
 def _check_stream(config: Config) -> None:

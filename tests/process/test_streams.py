@@ -255,6 +255,22 @@ def test_sized_stream_has_the_length_that_torch_gives_it(drop: bool) -> None:
             list(loader)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sized_stream_has_the_length_of_each_rank(workers: int) -> None:
+    options: dict[str, Any] = {"num_workers": workers, "nb_consumer": 3, "stream_split": "ranks"}
+    lengths = []
+    for rank in range(3):
+        with SwiftLoader(Sized, {"n": 10, "said": 10}, **options) as loader:
+            before = len(loader)  # of any rank: it is not known yet
+            loader.start(rank)
+            lengths.append(len(loader))
+            assert len(list(loader)) == lengths[-1]
+            assert before == 4
+    assert lengths == ([4, 3, 3] if workers == 1 else [4, 4, 2])
+    with SwiftLoader(Sized, {"n": 10, "said": 10}, equal_steps=True, **options) as loader:
+        assert len(loader) == min(lengths)
+
+
 class CountsEpochs(WithState):
     """Numbers its epochs by itself."""
 

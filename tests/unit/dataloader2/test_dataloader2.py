@@ -233,9 +233,23 @@ class TestSeeds:
         for seed in (3, 4, 3):
             torch.manual_seed(seed)
             assert ([tuple(loader) for _ in range(3)] == runs[0]) == (seed == 3)
+
+    @pytest.mark.parametrize("draws", [0, 3, 3000])
+    def test_a_script_that_seeds_and_draws_before_each_epoch_repeats_it(self, draws: int) -> None:
+        loader = DataLoader2(Wrap(range(20)).shuffle(), reading_service=InProcessReadingService())
+        orders = []
+        for seed in (3, 3, 4, 3):
+            torch.manual_seed(seed)
+            torch.rand(draws)  # the weights of a model
+            orders.append(tuple(loader))
+            torch.rand(5)
+        torch.manual_seed(9)
+        torch.rand(draws)
         state = torch.get_rng_state()
-        assert tuple(loader) not in runs[0]
-        assert torch.equal(torch.get_rng_state(), state)  # it only ever takes the seed's first
+        orders.append(tuple(loader))
+        torch.set_rng_state(state)
+        orders.append(tuple(loader))
+        assert [orders.index(order) for order in orders] == [0, 0, 2, 0, 4, 4]
 
     def test_a_seed_waits_for_the_next_epoch(self) -> None:
         loader, plain = DataLoader2(shuffled()), DataLoader2(shuffled())

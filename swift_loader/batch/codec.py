@@ -105,7 +105,7 @@ def decode(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> Any:
     """The batch again, as views over `base`: the bytes [0, used) of the arena it was encoded into.
 
     Every tensor and array, and whatever is derived from one without a copy, keeps `base` alive.
-    They are writable if `base` is.
+    They are writable if `base` is. Raises `BatchError` where a class or function is not known here.
     """
     pattern = pattern_of(skeleton) if type(skeleton) is bytes else None
     if pattern is not None:
@@ -116,9 +116,16 @@ def decode(skeleton: Buffer, base: npt.NDArray[np.uint8]) -> Any:
         (count,) = _INT64.unpack_from(skeleton, len(skeleton) - 9)
         table = struct.unpack_from(f"<{count}q", skeleton, len(skeleton) - 9 - 8 * count)
         buffers = given_buffers(base, table)
-    if flag & _DILL:
-        return dill.Unpickler(io.BytesIO(skeleton), buffers=buffers).load()
-    return pickle.loads(skeleton, buffers=buffers)
+    try:
+        if flag & _DILL:
+            return dill.Unpickler(io.BytesIO(skeleton), buffers=buffers).load()
+        return pickle.loads(skeleton, buffers=buffers)
+    except (AttributeError, ImportError) as error:
+        raise BatchError(
+            f"the batch can't be rebuilt in this process: {error}. What a worker makes or imports "
+            "by itself, such as a class made in __getitem__, is not known here: define it at the "
+            "top level of a module, and import that here too"
+        ) from error
 
 
 def encode_bytes(payload: Buffer, arena: Arena) -> bytes:

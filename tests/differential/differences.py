@@ -65,6 +65,11 @@ DIFFERENCES: dict[str, Difference] = {
         "they still share it: a change of one in place is seen in the other",
         "each has memory of its own",
     ),
+    "made class": Difference(
+        "A class that the data set makes in a worker (`namedtuple` or `type` in `dataset[i]`)",
+        "its objects can't leave the worker: the loop waits for ever, or until `timeout`",
+        "they arrive; in each batch the class is another one",
+    ),
     "StopIteration": Difference(
         "`dataset[i]` raises `StopIteration`, or something that is not an `Exception`",
         "`StopIteration`: the epoch ends there, silently; anything else: the worker ends",

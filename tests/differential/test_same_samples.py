@@ -6,6 +6,7 @@ All kinds go through one loader of each: a batch a kind.
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import pytest
@@ -139,6 +140,40 @@ def test_tensors_that_share_memory_have_each_their_own_here() -> None:
         [(base, view), _] = next(iter(loader))
     base.add_(1)
     assert view.tolist() == [0, 0]
+
+
+class MakesAClass:
+    """Samples of a class that only the worker has; `named`: where a module should have it."""
+
+    def __init__(self, named: bool = False) -> None:
+        self.named = named
+        self.kind: Any = None
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> Any:
+        if self.kind is None:
+            self.kind = collections.namedtuple("Made", "x", module=__name__)
+            if self.named:
+                globals()["Made"] = self.kind
+        return self.kind(i)
+
+
+def test_objects_of_a_class_that_a_worker_makes_arrive_here_only() -> None:
+    options: Any = {"batch_size": 2, "num_workers": 1, "collate_fn": samples.listed}
+    theirs: Any = DataLoader(MakesAClass(), multiprocessing_context="fork", timeout=1, **options)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="timed out"):
+        next(iter(theirs))
+    with SwiftLoader(MakesAClass(), **options) as loader:
+        first, second = loader
+    assert [one.x for one in first + second] == [0, 1, 2, 3]
+    assert type(first[0]) is type(first[1])
+    assert type(first[0]) is not type(second[0])
+    options["validate"] = False
+    with SwiftLoader(MakesAClass(named=True), **options) as loader:
+        with pytest.raises(BatchError, match=r"can't be rebuilt.*Made.*top level of a module"):
+            next(iter(loader))
 
 
 def test_frozen_tells_types_apart() -> None:

@@ -205,6 +205,9 @@ class LocalLink:
         outside = exited.status == -signal.SIGKILL and not killed
         if stage == "idle" and not self._slots.owes(ticket):  # else it could not send it
             return Gone(story, None, outside=outside)
+        if stage == "reading again":  # what was made of that has come
+            story += f"\nIt was reading the stream again; the last item that it began is {sample}"
+            return Gone(story, None, outside=outside)
         return Gone(story, ticket, sample if sample >= 0 else None, outside=outside)
 
     # ---- supervision

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["COLLATING", "ENCODING", "IDLE", "Progress"]
+__all__ = ["COLLATING", "ENCODING", "FETCHING", "IDLE", "READING_AGAIN", "Progress"]
 
-IDLE, _FETCHING, COLLATING, ENCODING = range(4)
-_STAGES = ("idle", "fetching", "collating", "encoding")
+IDLE, FETCHING, COLLATING, ENCODING, READING_AGAIN = range(5)
+_STAGES = ("idle", "fetching", "collating", "encoding", "reading again")
 
 
 class Progress:
@@ -23,7 +23,7 @@ class Progress:
 
     def at_ticket(self, ticket: int) -> None:
         cells = self._cells
-        cells[0], cells[1], cells[2] = ticket, -1, _FETCHING
+        cells[0], cells[1], cells[2] = ticket, -1, FETCHING
 
     def at_stage(self, stage: int) -> None:
         self._cells[2] = stage

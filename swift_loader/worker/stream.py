@@ -29,7 +29,7 @@ from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.lane import Lane
 from swift_loader.worker.maker import EndOfShard, Job, MakeError, layouts_of, make_batch
 from swift_loader.worker.place import Place
-from swift_loader.worker.progress import Progress
+from swift_loader.worker.progress import FETCHING, READING_AGAIN, Progress
 from swift_loader.worker.recipe import Recipe
 from swift_loader.worker.shard import BeginAgain, Shard
 
@@ -107,6 +107,8 @@ class StreamMaker:
         if number.epoch != self._epoch or wanted < self._next_batch or order.indices:
             self._begin(number.epoch, plan, order.indices)
         while True:
+            # Up to the batch that is wanted, all was read before, by a worker that is gone.
+            self._progress.at_stage(READING_AGAIN if self._next_batch < wanted else FETCHING)
             k = self._next_batch * self._workers + self._index
             seed_generators(plan.batch_seed(number.epoch, consumer, k))
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from torch.utils.data import IterableDataset
 
 from swift_loader import SwiftLoader, WorkerDiedError
 from tests import datasets
@@ -130,6 +133,28 @@ def test_batch_that_kills_two_workers_is_an_error_that_names_it(tmp_path: Path) 
     assert "13" in story
     assert "code 7" in story
     assert "the last words of this worker" in story
+
+
+class DiesReading(IterableDataset[int]):
+    """Ends its worker at an item: the first one at 20, the next three at 5."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __iter__(self) -> Iterator[int]:
+        lives = len([*self.folder.iterdir()])
+        (self.folder / str(lives)).touch()
+        for i in range(40):
+            if lives < 4 and i == (5 if lives else 20):
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield i
+
+
+def test_ends_while_a_stream_is_read_again_are_not_the_batchs_fault(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"batch_size": 5, "max_deaths_per_batch": 1, "validate": False}
+    with SwiftLoader(DiesReading, {"folder": tmp_path}, **options) as loader:
+        assert [i for batch in loader for i in batch.tolist()] == list(range(40))
+        assert loader.stats().restarts == 4
 
 
 def test_out_of_memory_kill_is_explained_with_figures(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, from_numpy
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils.collate import default_collate_fn_map as registry
 
@@ -214,6 +215,8 @@ class _Collator:
 
     def named_tuples(self, tuples: Sequence[Any]) -> Any:
         first = tuples[0]
+        if isinstance(first, PackedSequence):  # its fields, each stacked, would be none
+            raise explain(tuples)
         return NAMED_TUPLE.rebuilt(first, self._attributes(tuples, first._fields, tuple))
 
     def dataclasses(self, instances: Values) -> Any:

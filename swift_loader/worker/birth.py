@@ -152,12 +152,31 @@ def seed_worker(seed: int) -> None:
 
 def announce(place: Place, index: int, dataset: Any) -> None:
     """Let `torch.utils.data.get_worker_info()` give the place among this consumer's workers."""
-    torch_worker._worker_info = torch_worker.WorkerInfo(
-        id=place.id_of(index),
-        num_workers=place.worker_per_consumer,
-        seed=seed_of(place, index),
-        dataset=dataset,
-    )
+    torch_worker._worker_info = Info(place, index, dataset)
+
+
+class Info(torch_worker.WorkerInfo):
+    """What `get_worker_info()` gives in a worker of a map-style data set.
+
+    `seed` is another one in each epoch, as where torch starts its workers anew: who draws from it
+    for each sample is not to draw the same in every epoch.
+    """
+
+    _base: tuple[int, int]
+
+    def __init__(self, place: Place, index: int, dataset: Any) -> None:
+        super().__init__(
+            id=place.id_of(index),
+            num_workers=place.worker_per_consumer,
+            seed=seed_of(place, index),
+            dataset=dataset,
+        )
+        object.__setattr__(self, "_base", (place.seed % 2**63, place.consumer_index))
+
+    def epoch_begins(self, epoch: int) -> None:
+        """A batch of this epoch is made next."""
+        (drawn,) = np.random.SeedSequence((*self._base, epoch)).generate_state(1)
+        object.__setattr__(self, "seed", int(drawn) + self.id)  # it is frozen
 
 
 def seed_of(place: Place, index: int) -> int:

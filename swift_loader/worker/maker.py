@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch.utils.data import default_convert
+from torch.utils.data import default_convert, get_worker_info
 
 from swift_loader.batch.arena import Arena
 from swift_loader.batch.asynchronous import awaiting
@@ -31,6 +31,7 @@ from swift_loader.plan import Plan
 from swift_loader.plan.neighbours import Neighbours
 from swift_loader.transport.messages import BadSample, ErrorReport, Made, Make, StageTimes
 from swift_loader.transport.written_slots import WrittenSlots
+from swift_loader.worker.birth import Info
 from swift_loader.worker.columns import gather_of, reads_documents
 from swift_loader.worker.faults import plain_key, report
 from swift_loader.worker.progress import COLLATING, ENCODING, IDLE, Progress
@@ -73,7 +74,7 @@ class Maker:
         self._recipe = recipe
         self._dataset = dataset
         self._nb_samples = nb_samples
-        self._epoch = -1  # in which the length was looked at
+        self._epoch = -1  # of the last batch
         self._progress = progress
         self._store = store
         dataset = awaiting(dataset)
@@ -147,8 +148,13 @@ class Maker:
         slots: WrittenSlots,
     ) -> Made:
         plain = True
-        if not order.indices and order.number.epoch != self._epoch:
-            self._check_length(order.number.epoch)
+        if order.number.epoch != self._epoch:
+            info = get_worker_info()
+            if isinstance(info, Info):
+                info.epoch_begins(order.number.epoch)
+            if not order.indices:
+                self._check_length(order.number.epoch)
+            self._epoch = order.number.epoch
         if order.indices:
             try:
                 indices, plain = decode_keys(order.indices)
@@ -191,7 +197,6 @@ class Maker:
                 )
         except Exception as error:  # noqa: BLE001 - it goes to the training loop
             raise MakeError(report(error, "looking at the data set's length", ())) from None
-        self._epoch = epoch
 
     def _seed_and_fetch(self, seed: int, indices: Any) -> tuple[list[Any], list[Bad]]:
         seed_generators(seed)

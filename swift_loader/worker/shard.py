@@ -35,6 +35,9 @@ class StreamInfo(torch_worker.WorkerInfo):
     `seed` is another one in each epoch; less `id`, it is the same in all workers.
     """
 
+    rng = None  # newer releases of torch have these, for workers that are threads
+    worker_method = "multiprocessing"
+
     def __init__(self, split: Split, seed: int, dataset: Any, at_birth: bool = False) -> None:
         self.__dict__.update(_split=split, _seed=seed, _dataset=dataset, _at_birth=at_birth)
 

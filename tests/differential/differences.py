@@ -65,6 +65,21 @@ DIFFERENCES: dict[str, Difference] = {
         "they still share it: a change of one in place is seen in the other",
         "each has memory of its own",
     ),
+    "lazy views": Difference(
+        "A conjugated or negated view (`x.conj()`), as a sample that is not stacked",
+        "arrives from a worker without the conjugation, silently",
+        "arrives with its values",
+    ),
+    "attributes": Difference(
+        "Attributes that are hung on a plain tensor",
+        "lost on the way from a worker",
+        "arrive",
+    ),
+    "valueless": Difference(
+        "Quantized tensors, and those on the device `meta`",
+        "arrive, quantized ones without their scale",
+        "`BatchError`; it names the field, and what to return instead",
+    ),
     "made class": Difference(
         "A class that the data set makes in a worker (`namedtuple` or `type` in `dataset[i]`)",
         "its objects can't leave the worker: the loop waits for ever, or until `timeout`",
@@ -101,6 +116,11 @@ DIFFERENCES: dict[str, Difference] = {
         "Random draws in `dataset[i]`",
         "from one generator for each worker, so they depend on the number of workers",
         "seeded for each batch: the same whatever the number of workers, in every run",
+    ),
+    "kept state": Difference(
+        "What a data set or `collate_fn` changes in itself in a worker (a counter, a cache)",
+        "gone at the end of the epoch, unless `persistent_workers=True`",
+        "stays for all epochs, as the workers do",
     ),
     "ranks": Difference(
         "Several ranks and a map-style data set",

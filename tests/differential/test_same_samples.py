@@ -142,6 +142,65 @@ def test_tensors_that_share_memory_have_each_their_own_here() -> None:
     assert view.tolist() == [0, 0]
 
 
+class OddTensors:
+    """Samples that torch's workers send as something else."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        if i == 0:
+            return torch.tensor([1j]).conj()
+        if i == 1:
+            named = torch.ones(1)
+            named.name_of = "n"  # type: ignore[attr-defined]
+            return named
+        if i == 2:
+            return torch.quantize_per_tensor(torch.ones(1), 0.5, 0, torch.qint8)
+        return torch.empty(1, device="meta")
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's, of quantized tensors
+def test_tensors_that_change_on_torchs_way_arrive_as_they_are_or_are_an_error() -> None:
+    options: Any = {"batch_size": None, "num_workers": 1}
+    theirs = list(DataLoader(OddTensors(), multiprocessing_context="fork", **options))  # type: ignore[arg-type]
+    assert theirs[0].tolist() == [1j]
+    assert not hasattr(theirs[1], "name_of")
+    with pytest.raises(RuntimeError):
+        theirs[2].dequantize()
+    assert theirs[3].is_meta
+    with SwiftLoader(OddTensors(), validate=False, **options) as loader:
+        ours = iter(loader)
+        assert next(ours).tolist() == [-1j]
+        assert next(ours).name_of == "n"
+        for words in ("dequantize", "has no values"):
+            with pytest.raises(BatchError, match=words):
+                next(ours)
+
+
+class Counts:
+    """A collate function that counts its batches."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+    def __call__(self, _: list[Any]) -> int:
+        self.batches += 1
+        return self.batches
+
+
+@pytest.mark.parametrize("persistent_workers", [False, True])
+def test_what_is_changed_in_a_worker_stays_for_all_epochs(persistent_workers: bool) -> None:
+    theirs: Any = DataLoader(
+        samples.MapStyle(n=3), 1, num_workers=1, multiprocessing_context="fork",
+        collate_fn=Counts(), persistent_workers=persistent_workers,
+    )  # fmt: skip
+    last = 6 if persistent_workers else 3
+    assert [max(theirs) for _ in range(2)] == [3, last]
+    with SwiftLoader.from_dataloader(theirs) as loader:
+        assert [max(loader) for _ in range(2)] == [3, 6]
+
+
 class MakesAClass:
     """Samples of a class that only the worker has; `named`: where a module should have it."""
 

@@ -13,7 +13,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+    get_worker_info,
+)
 
 from swift_loader import ClosedError, ConfigError, SwiftLoader
 from tests import datasets
@@ -96,6 +102,29 @@ def test_a_data_set_a_class_or_a_keyword() -> None:
             assert len(loader) == 2
             assert len(list(loader)) == 2
             assert len(loader.dataset) in (20, 6)
+
+
+class Seeds(datasets.Numbers):
+    """Samples: what worker info says."""
+
+    def __getitem__(self, index: int) -> Any:
+        info = get_worker_info()
+        assert info is not None
+        return info.id, info.seed - info.id
+
+
+@pytest.mark.parametrize("sampler", [None, range(40)])
+def test_the_seed_of_worker_info_is_another_one_in_each_epoch(sampler: Any) -> None:
+    options: Any = {"batch_size": 1, "num_workers": 2, "sampler": sampler}
+    runs = []
+    with SwiftLoader(Seeds(40), seed=3, **options) as loader:
+        for each in (DataLoader(Seeds(40), multiprocessing_context="fork", **options), loader):
+            seeds = [{int(seed) for _, seed in each} for _ in range(3)]
+            assert [len(of_epoch) for of_epoch in seeds] == [1, 1, 1]  # of both workers
+            assert len(set.union(*seeds)) == 3
+            runs.append(seeds)
+    with SwiftLoader(Seeds(40), seed=3, **options) as loader:
+        assert [{int(seed) for _, seed in loader} for _ in range(3)] == runs[-1]
 
 
 def test_the_data_set_is_not_kept_by_the_loader() -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import collate as torch_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
@@ -323,6 +324,7 @@ CUDA = pytest.param(
         (lambda n: np.array(["a"]), r"no dtype like numpy's <U1"),
         (lambda n: np.zeros(2, [("a", int)]), "no dtype like numpy's"),
         (lambda n: np.array(["2020"], "M8[D]"), "no dtype like numpy's"),
+        (lambda n: pack_sequence([torch.ones(2)]), "PackedSequence is no type that collates"),
         (lambda n: np.datetime64("2020"), "numpy.datetime64 is no type that collates"),
         (lambda n: {"x": torch.eye(3).to_sparse()}, r"sparse_coo tensors have no common stack"),
         (lambda n: torch.nested.nested_tensor([torch.ones(1)]), "nested tensors have no common"),

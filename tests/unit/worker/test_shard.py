@@ -17,7 +17,7 @@ from swift_loader.order.part import Taken
 from swift_loader.order.stream import StreamOrder
 from swift_loader.plan import Plan
 from swift_loader.worker.place import Place
-from swift_loader.worker.shard import Shard
+from swift_loader.worker.shard import Shard, StreamInfo
 from swift_loader.worker.split import Split
 
 PLAN = Plan(2**62, 1, 1, False, 0, 7)
@@ -238,3 +238,11 @@ def test_mutated_states_of_streams_are_refused_by_name() -> None:
     for shards in (None, [], {"1": {}}, {"0": "gASVCAAAAAAAAACMBHRydWWULg=="}, {"0": {}}):
         with pytest.raises(StateError, match="shards"):
             order.resumed({**state, "shards": shards})
+
+
+def test_worker_info_of_a_stream_has_all_that_torchs_has() -> None:
+    theirs = torch_worker.WorkerInfo(id=1, num_workers=2, seed=8, dataset=None)  # type: ignore[arg-type]
+    ours = StreamInfo(Split(Place(0, 1, 2, 7, None), 1), 7, None)
+    names = [name for name in dir(theirs) if not name.startswith("_")]
+    assert {"id", "num_workers", "seed", "dataset"} <= {*names}
+    assert [getattr(ours, name) for name in names] == [getattr(theirs, name) for name in names]

@@ -23,9 +23,11 @@ __all__ = [
     "compressed",
     "coordinate",
     "given_buffers",
+    "lock",
     "nested",
     "number",
     "permuted",
+    "storage",
     "strided",
     "subclass",
     "tensor",
@@ -88,6 +90,16 @@ def array(
     """A numpy array; strides in bytes, None for C order."""
     view: npt.NDArray[Any] = np.ndarray(shape, dtype, base, offset, strides)
     return view
+
+
+def lock(array: npt.NDArray[Any], _: Any) -> None:
+    """Make an array read-only, as it was."""
+    array.flags.writeable = False
+
+
+def storage(plain: Tensor) -> torch.UntypedStorage:
+    """The memory of a tensor of bytes."""
+    return plain.untyped_storage()
 
 
 def permuted(dense: Tensor, order: tuple[int, ...]) -> Tensor:

@@ -216,6 +216,12 @@ class _Gatherer(Reducer):
         if isinstance(obj, _BOUND_HERE):
             kind = type(obj)
             raise ShippingError(f"{kind.__module__}.{kind.__qualname__} belongs to one process")
+        if (
+            isinstance(obj, torch.UntypedStorage)
+            and obj.device.type == "cpu"
+            and not obj.is_shared()
+        ):
+            return rebuild.storage, (torch.empty(0, dtype=torch.uint8, device="cpu").set_(obj),)
         reduced = super().reduce(obj)
         return handles.reduce(obj, self.shipment) if reduced is NotImplemented else reduced
 
@@ -236,6 +242,12 @@ class _Gatherer(Reducer):
         return super()._numbers(tensor)
 
     def _array(self, array: npt.NDArray[Any]) -> Any:
+        reduced = self._elements(array)
+        if reduced is NotImplemented or array.flags.writeable:
+            return reduced
+        return (*reduced, True, None, None, rebuild.lock)
+
+    def _elements(self, array: npt.NDArray[Any]) -> Any:
         if is_plain(array.dtype) and not array.flags.forc and array.size:
             offset = self._offset_in_span(array)
             if offset is not None:

@@ -178,6 +178,24 @@ def test_views_inside_large_bytes_are_views_of_them() -> None:
     assert np.array_equal(got["view"], parts["view"])
 
 
+def test_arrays_that_are_read_only_stay_so() -> None:
+    array = np.arange(5)
+    array.flags.writeable = False
+    views = {"array": array, "part": array[1::2], "spread": np.broadcast_to(np.arange(3), (2, 3))}
+    got = shipped(it={**views, "open": np.arange(3)})["it"]
+    assert [one.flags.writeable for one in got.values()] == [False, False, False, True]
+    assert all(np.array_equal(got[name], one) for name, one in views.items())
+
+
+def test_storages_arrive_and_are_shared_with_their_tensors() -> None:
+    tensor = torch.arange(3, dtype=torch.int16)
+    got = shipped(it=[tensor.untyped_storage(), tensor, torch.UntypedStorage(0)])["it"]
+    assert got[0].tolist() == [0, 0, 1, 0, 2, 0]
+    got[1][0] = 7
+    assert got[0][0] == 7
+    assert got[2].nbytes() == 0
+
+
 class Scaled(torch.Tensor):
     """A tensor of a class of its own."""
 

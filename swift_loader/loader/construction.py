@@ -130,7 +130,8 @@ class Construction(Typed[Batch_co]):
         """A loader with the data set and the arguments of a `DataLoader` of torch.
 
         The batches are the same, except that ``shuffle=True`` gives this loader's own order. A
-        sampler that you gave the `DataLoader` keeps its order. `options` are those of the class;
+        sampler that you gave the `DataLoader` keeps its order, except for a `RandomSampler` of all
+        samples, which is what ``shuffle=True`` makes of itself. `options` are those of the class;
         they override the `DataLoader`'s. `swift_loader.loader.from_torch` says which argument
         becomes which.
 

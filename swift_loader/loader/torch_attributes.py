@@ -100,9 +100,14 @@ class TorchAttributes:
 
     @property
     def batch_sampler(self) -> Any:
-        """Your batch sampler, or one that gives the batches of indices of the current epoch."""
-        if self._config.sampler is not None or self._config.batch_sampler is not None:
-            return self._config.batch_sampler
+        """Your batch sampler, or one that gives the batches of indices of the current epoch. None
+        without batches.
+        """
+        config = self._config
+        if config.sampler is not None and config.auto_collation:
+            return BatchSampler(config.sampler, config.batch_size, self.drop_last)
+        if config.sampler is not None or config.batch_sampler is not None:
+            return config.batch_sampler
         return PlanBatchSampler(self)  # type: ignore[arg-type]
 
     @property
@@ -140,6 +145,11 @@ class TorchAttributes:
         """Batches that each worker makes ahead; None without workers."""
         workers = self._config.worker_per_consumer
         return max(1, self._config.data_queue_size // workers) if workers else None
+
+    @property
+    def in_order(self) -> bool:
+        """Whether batches come in their order, and not as soon as they are ready."""
+        return self._config.in_order
 
     @property
     def pin_memory(self) -> bool:

@@ -76,7 +76,7 @@ def test_torchs_arguments_give_torchs_batches(arguments: dict[str, Any]) -> None
     with SwiftLoader(ROWS, num_workers=2, validate=False, **arguments) as ours:
         assert len(ours) == len(theirs)
         assert batches(ours) == batches(theirs)
-        for name in ("batch_size", "drop_last", "pin_memory", "worker_init_fn"):
+        for name in ("batch_size", "drop_last", "pin_memory", "worker_init_fn", "in_order"):
             assert getattr(ours, name) == getattr(theirs, name), name
         assert ours.num_workers == 2
         assert ours.dataset is ROWS
@@ -84,6 +84,7 @@ def test_torchs_arguments_give_torchs_batches(arguments: dict[str, Any]) -> None
         assert ours.generator is None
         assert ours.multiprocessing_context is None
         assert ours.prefetch_factor == arguments.get("prefetch_factor", 5)
+        assert [*ours.batch_sampler] == [*theirs.batch_sampler]  # type: ignore[misc]
         if "batch_sampler" not in arguments:
             assert ours.drop_last or list(ours.sampler) == list(theirs.sampler)
             assert len(ours.sampler) == len(list(ours.sampler))

@@ -49,7 +49,7 @@ from swift_loader.cache.messages import (
     Room,
     Rows,
 )
-from swift_loader.cache.schedule import NEVER, Schedule
+from swift_loader.cache.schedule import NEVER, Reach, Schedule
 from swift_loader.plan import Plan
 from swift_loader.telemetry.stats import CacheStats
 
@@ -85,10 +85,9 @@ class Books:
         self._clients: dict[int, Client] = {}
         self._course: Plan | None = None
         self._schedule = Schedule(None)
-        self._epoch = -1  # the latest that was asked for
         self._variant = 0
         self._variant_since = -1  # epoch
-        self._reach = self._deepest = 0  # batches that the epoch before, and this one, have had
+        self._reach = Reach(0)
         self._counts: defaultdict[int, Counts] = defaultdict(Counts)
         self._is_short = False  # while there is room for all, nobody needs to know what may go
         self._kept = self._evicted = self._refused = 0
@@ -122,11 +121,10 @@ class Books:
     def follow(self, plan: Plan) -> None:
         """Epochs go by this plan from now on."""
         if plan != self._course:
-            self._reach = self._deepest = 0
             self._course = plan
             self._schedule = Schedule(plan)
+            self._reach = Reach(self._schedule.steps)
             self._forget_times()  # until they are asked for again
-            self._epoch = -1
 
     # ---- asking
 
@@ -289,26 +287,18 @@ class Books:
         return self._extents.resident + _OWN_BYTES * len(self._order)
 
     def _note_epoch(self, ask: Ask) -> None:
-        """At the first that is asked of an epoch: what was not used in its time has another one."""
+        """Once an epoch: what was not used in its time has another one."""
         if ask.variant != self._variant and ask.epoch > self._variant_since:
             self._forget_times()
             self._variant, self._variant_since = ask.variant, ask.epoch
         if ask.ahead or not self._schedule.steps:
             return
-        if ask.epoch == self._epoch:
-            self._deepest = max(self._deepest, ask.k + 1)
-        if ask.epoch == self._epoch - 1:
-            self._reach = max(self._reach, ask.k + 1)
-        if ask.epoch <= self._epoch:
-            return
-        before = self._reach
-        self._reach = self._deepest if self._epoch >= 0 else self._schedule.steps
-        self._epoch, self._deepest = ask.epoch, ask.k + 1
-        if not self._is_short:
+        reach = self._reach
+        if not reach.note(ask.epoch, ask.k) or not self._is_short:
             return
         # Consumers may be an epoch apart: what the one before may still use is left as it is.
         begin = self._schedule.time(ask.epoch - 1, 0)
-        known = begin + self._reach if self._reach != before else math.inf
+        known = begin + reach.batches if reach.has_changed else math.inf
         stale = self._order.outside(begin, known)
         times = self._after(np.array([number for _, number in stale], np.int64), ask.epoch - 1)
         for key, time in zip(stale, times.tolist(), strict=True):
@@ -329,19 +319,20 @@ class Books:
     def _fall_short(self) -> None:
         """Room is scarce from now on: know when each sample is wanted, as if it always had been."""
         self._is_short = True
-        if self._epoch < 0:
+        epoch, deepest = self._reach.epoch, self._reach.deepest
+        if epoch < 0:
             return
         keys = [key for key in self._order.outside(NEVER + 1) if key[0] == self._variant]
         numbers = np.array([number for _, number in keys], np.int64)
-        wanted = self._after(numbers, self._epoch - 1)
-        used = wanted < self._schedule.time(self._epoch, self._deepest)
-        wanted[used] = self._after(numbers[used], self._epoch)
+        wanted = self._after(numbers, epoch - 1)
+        used = wanted < self._schedule.time(epoch, deepest)
+        wanted[used] = self._after(numbers[used], epoch)
         for key, time in zip(keys, wanted.tolist(), strict=True):
             self._order.put(key, time)
 
     def _after(self, numbers: Rows, epoch: int) -> Rows:
         """When these are wanted next after their use in `epoch`, by epochs as long as the last."""
-        return self._schedule.after(numbers, epoch, self._reach or None)
+        return self._schedule.after(numbers, epoch, self._reach.batches)
 
     def _times_of_new(self, rows: list[list[int]]) -> list[int]:
         """When each sample of these rows of `Room`, all for one batch, is wanted next."""
@@ -362,7 +353,7 @@ class Books:
         That is what the epoch of `time` doesn't reach, and where epochs end early, what is wanted
         most of an epoch later: its place is free again by then.
         """
-        steps, reach = self._schedule.steps, self._reach or self._schedule.steps
+        steps, reach = self._schedule.steps, self._reach.batches
         if time == NEVER or not steps:
             return NEVER
         end = self._schedule.time(time // steps, reach)

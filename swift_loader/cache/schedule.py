@@ -14,14 +14,51 @@ from numpy.typing import NDArray
 
 from swift_loader.plan import Plan
 
-__all__ = ["MOST_SAMPLES", "NEVER", "Schedule"]
+__all__ = ["MOST_SAMPLES", "NEVER", "Reach", "Schedule"]
 
 NEVER = 2**62
 MOST_SAMPLES = 1 << 26
 """Of longer data sets nothing is worked out: four bytes a sample and epoch would be too many."""
 _STEP = 1 << 16  # positions that are looked up together
+_SETTLED_AFTER = 32  # batches
 _MOST_EPOCHS = 8  # that are looked at for a use that comes before an epoch's early end
-_MOST_KNOWN = 1 << 26  # samples, over all epochs that are kept worked out
+_MOST_KNOWN = 1 << 25  # samples, over all epochs that are kept worked out
+
+
+class Reach:
+    """How far epochs are gone through before they are left: as far as the last one was.
+
+    `epoch`: the latest that a batch was asked for, -1 for none; `deepest`: batches that were asked
+    for of it; `batches`: of the epoch before. As an epoch begins, consumers and workers are still
+    at the last batches of the one before, so `batches` is told some batches later.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.batches = self._before = steps
+        self.epoch = -1
+        self.deepest = 0
+        self.has_changed = False
+        self._settled_after = min(_SETTLED_AFTER, steps // 32)
+        self._is_settled = True
+
+    def note(self, epoch: int, k: int) -> bool:
+        """Batch `k` is asked for. True once an epoch, when `batches` is of the one before."""
+        if epoch > self.epoch:
+            if not self._is_settled:
+                self.batches = self._before
+            if self.epoch >= 0:
+                self._before = self.deepest
+            self.epoch, self.deepest, self._is_settled = epoch, 0, False
+        if epoch == self.epoch:
+            self.deepest = max(self.deepest, k + 1)
+        elif epoch == self.epoch - 1:
+            self._before = max(self._before, k + 1)
+        if self._is_settled or self.deepest <= self._settled_after:
+            return False
+        self._is_settled = True
+        self.has_changed = self.batches != self._before
+        self.batches = self._before
+        return True
 
 
 class Schedule:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.further.eviction import batches_of, belady, fixed, lru, ours
 from swift_loader.cache.farthest import Farthest
-from swift_loader.cache.schedule import NEVER, Schedule
+from swift_loader.cache.schedule import NEVER, Reach, Schedule
 from swift_loader.plan import Plan
 
 _EPOCHS = 10
@@ -92,3 +92,18 @@ def test_farthest_gives_what_is_wanted_last_first() -> None:
     assert order.outside(6) == ["c"]
     assert order.outside(5, 7) == ["a", "d"]
     assert len(order) == 3
+
+
+def test_an_epoch_that_others_are_still_at_the_end_of_is_no_short_one() -> None:
+    reach = Reach(640)
+    late = [(0, k) for k in range(635, 640)]
+    asked = [*((0, k) for k in range(635)), (1, 0), (1, 1), *late, *((1, k) for k in range(2, 400))]
+    told = [reach.note(epoch, k) for epoch, k in asked]
+    assert sum(told) == 2  # once an epoch
+    assert (reach.batches, reach.has_changed) == (640, False)
+    assert sum(reach.note(2, k) for k in range(100)) == 1
+    assert (reach.batches, reach.has_changed) == (400, True)
+    for epoch in (3, 4, 5):  # so short that it is over before that is seen
+        for k in range(10):
+            reach.note(epoch, k)
+    assert reach.batches == 10

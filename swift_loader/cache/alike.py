@@ -92,9 +92,9 @@ def _looks_of(pattern: Any) -> Any:
         format, offset = pattern.arguments
         return _Number(format, int if format[-1] == "q" else float, offset)
     if kind is Call:
-        dtype, offset, shape, strides = pattern.arguments
-        if strides is not None:
+        if pattern.function is not rebuild.array or pattern.arguments[3] is not None:
             raise _Differs
+        dtype, offset, shape, _ = pattern.arguments
         return _Array(dtype, shape, offset, prod(shape) * dtype.itemsize)
     if kind is dict:
         if any(type(key) is float for key in pattern):

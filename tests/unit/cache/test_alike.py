@@ -29,6 +29,8 @@ def marked(i: int) -> torch.Tensor:
 
 _twice = large(7)
 _array = np.arange(3000.0)
+_locked = _array.copy()
+_locked.flags.writeable = False
 
 #: a sample that comes often, and one that is nearly so
 NEARLY: dict[str, tuple[Any, Any]] = {
@@ -49,6 +51,8 @@ NEARLY: dict[str, tuple[Any, Any]] = {
     "a subclass": (large(0), large(1).as_subclass(Named)),
     "a note": (large(0), marked(1)),
     "a negative view": (torch.zeros(5000), torch.ones(5000)._neg_view()),
+    "one with a gradient": (torch.zeros(5000), torch.zeros(5000).requires_grad_()),
+    "a locked array": (_array, _locked),
     "a conjugate": (torch.zeros(5000) * 1j, (torch.ones(5000) * 1j).conj()),
     "another zero as a key": ({0.0: large(0)}, {-0.0: large(1)}),
     "a sparse one": (torch.zeros(50, 50), torch.eye(50).to_sparse()),
@@ -70,10 +74,12 @@ def of(laid: Any) -> Any:
 
 def exactly(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray):
+        assert one.flags.writeable == other.flags.writeable
         return one.dtype == other.dtype and one.strides == other.strides and (one == other).all()
     if isinstance(one, float):
         return math.copysign(1, one) == math.copysign(1, other) and one == other
     if isinstance(one, torch.Tensor) and not one.is_sparse:
+        assert one.requires_grad == other.requires_grad
         return one.stride() == other.stride() and vars(one) == vars(other) and same(one, other)
     if isinstance(one, dict):
         pairs = zip(one.items(), other.items(), strict=True)

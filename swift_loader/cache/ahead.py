@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from swift_loader.batch.asynchronous import Loop
-from swift_loader.cache.client import Client, StoreGoneError, Use
+from swift_loader.cache.client import Client, StoreGoneError, StoreSilentError, Use
 from swift_loader.cache.kept import Writer
 from swift_loader.cache.messages import TO_MAKE
 from swift_loader.cache.naming import StoreName
@@ -134,6 +134,8 @@ class Ahead:
         if self._closed:
             raise StoreGoneError("closed")
         if self._client is None or self._client.closed:
+            if self._client is not None and self._client.silent:
+                raise StoreSilentError
             self._client = Client(self._name, self._consumer)
         return self._client
 

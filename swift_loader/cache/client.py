@@ -51,16 +51,27 @@ from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.memory import map_private, map_shared
 from swift_loader.transport.table import pack, unpack
 
-__all__ = ["Client", "StoreGoneError", "Use"]
+__all__ = ["Client", "StoreGoneError", "StoreSilentError", "Use"]
 
 T = TypeVar("T")
-_ANSWER_WITHIN_S = 60.0
-"""Seconds for an answer of the store, which may be at work for others, or read a long index."""
+_ENTERED_WITHIN_S = 60.0
+"""Seconds until the store lets in: it may read a long index first."""
+_ANSWER_WITHIN_S = 20.0
+"""Seconds for any other answer: the store may be at work for others."""
+_FIGURES_WITHIN_S = 5.0
+"""Seconds for its figures: no batch waits for them, but the end of a run does."""
 _TRIES = 3
 
 
 class StoreGoneError(Exception):
     """There is no store, or it doesn't answer. What was asked may be asked of the next one."""
+
+
+class StoreSilentError(StoreGoneError):
+    """The store is there and doesn't answer."""
+
+    def __init__(self) -> None:
+        super().__init__("the store does not answer: its process is stopped, or its disk hangs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,7 @@ class Client:
 
     def __init__(self, name: StoreName, consumer: int, plan: Plan | None = None) -> None:
         self.name = name
+        self.silent = False  # the store is there and didn't answer: there is no use in another one
         self._plan = plan
         self._serial = self._finished = 0
         self._folder: Path | None = None
@@ -93,13 +105,17 @@ class Client:
                 return
             except (ChannelClosedError, OSError, StoreGoneError) as error:
                 self.close()
+                if isinstance(error, StoreSilentError):
+                    raise
                 if not left or isinstance(error, ForeignError):
                     raise StoreGoneError(str(error)) from error
 
     def _enter(self, consumer: int) -> None:
         channel = self._channel = connect_or_start(self.name.address)
         channel.send(*pack(Enter(self.name, consumer)))
-        entered = self._receive(Entered)
+        entered = self._receive(Entered, _ENTERED_WITHIN_S)
+        if entered is None:
+            raise self._silent()
         fd = channel.take_fd()
         try:
             self._mapping = map_shared(fd, entered.span)
@@ -192,7 +208,9 @@ class Client:
     def figures(self, consumer: int) -> CacheStats:
         """How it is going."""
         self._send(Tell(consumer))
-        told: Told = self._receive(Told)
+        told: Told | None = self._receive(Told, _FIGURES_WITHIN_S)
+        if told is None:
+            raise self._silent()
         return told.figures
 
     # ---- reading
@@ -334,6 +352,11 @@ class Client:
             self.close()
             raise StoreGoneError(str(error)) from error
 
+    def _silent(self) -> StoreSilentError:
+        self.close()
+        self.silent = True
+        return StoreSilentError()
+
     def _receive(self, kind: type[T], within_s: float | None = None) -> Any:
         """The next message, of this kind; None where `within_s` is over before."""
         channel = self._channel
@@ -348,8 +371,7 @@ class Client:
                 if left_s <= 0 or not poll.poll(left_s * 1000):
                     if within_s is not None:
                         return None
-                    self.close()
-                    raise StoreGoneError("the store does not answer")
+                    raise self._silent()
                 for frame in channel.receive(wait=False):
                     message = unpack(*frame)
                     if isinstance(message, Answer) and message.serial <= self._late:

@@ -64,6 +64,7 @@ class ByHand:
         client: Client | None = getattr(self._local, "client", None)
         if client is not None and not client.closed:
             return client
+        self._given_up = self._given_up or (client is not None and client.silent)
         if self._given_up:
             return None
         assert self._name is not None

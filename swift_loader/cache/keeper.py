@@ -6,7 +6,7 @@ import threading
 import warnings
 from contextlib import suppress
 
-from swift_loader.cache.client import Client, StoreGoneError
+from swift_loader.cache.client import Client, StoreGoneError, StoreSilentError
 from swift_loader.cache.naming import StoreName
 from swift_loader.cache.starting import connect_or_start
 from swift_loader.telemetry.figures import PREFIX, Reading
@@ -29,6 +29,7 @@ class Keeper:
         self._begun: Channel | None = None
         self._lock = threading.Lock()
         self._last: CacheStats | None = None
+        self._silent = False  # the store is there and doesn't answer: nobody asks it again
 
     def begin(self, nb_samples: int | None) -> None:
         """Start the store, where there is none, and don't wait for it: workers start meanwhile."""
@@ -57,12 +58,15 @@ class Keeper:
         with self._lock:
             if self._last is None:
                 return None
+            if self._silent:
+                return self._last
             if self._client is None or self._client.closed:
                 self._connect()
             if self._client is not None:
                 try:
                     self._last = self._client.figures(self._consumer)
-                except StoreGoneError:
+                except StoreGoneError as error:
+                    self._silent = isinstance(error, StoreSilentError)
                     self._client = None
             return self._last
 
@@ -101,5 +105,6 @@ class Keeper:
             return
         try:
             self._client = Client(self._name, self._consumer)
-        except StoreGoneError:
+        except StoreGoneError as error:
+            self._silent = isinstance(error, StoreSilentError)
             self._client = None

@@ -18,7 +18,7 @@ from swift_loader.batch.arena import Arena
 from swift_loader.batch.fetch import Raised
 from swift_loader.batch.patterns import pattern_of
 from swift_loader.batch.stacked import stacked
-from swift_loader.cache.client import Client, StoreGoneError, Use
+from swift_loader.cache.client import Client, StoreGoneError, StoreSilentError, Use
 from swift_loader.cache.messages import BUSY, DAMAGED, TO_MAKE, Rows
 from swift_loader.cache.naming import StoreName
 from swift_loader.cache.samples import Laid, Layer, rebuilt
@@ -29,6 +29,7 @@ __all__ = ["Kept", "Writer"]
 _WAIT_S = 10.0
 """For a sample that another process makes; then it is made here too. Samples may be slow, but a
 process that was stopped makes none."""
+_FOR_GOOD = -2  # epochs are not negative; before the first, it is -1
 _MOST_ORDERED = 16
 _CHUNK_BYTES = 1 << 24
 
@@ -120,7 +121,7 @@ class Kept:
         self._looked: tuple[Client, Rows, Use, int] | None = None  # the answer is on its way
         self._asked: tuple[Client, Rows, Rows] | None = None  # by `gather`, for `fetch`
         self._looked_at: list[int] = []
-        self._given_up_in: int | None = None  # epoch
+        self._given_up_in: int | None = None  # epoch, or `_FOR_GOOD`
         self._use = Use(0, -1, 0, consumer)
 
     def ordered(self, plan: Plan | None, use: Use, keys: list[int]) -> None:
@@ -197,19 +198,22 @@ class Kept:
     def _connected(self) -> Client | None:
         if self._client is not None and not self._client.closed:
             return self._client
-        if self._given_up_in == self._use.epoch:
+        if self._given_up_in in (self._use.epoch, _FOR_GOOD):
             return None
         try:
+            if self._client is not None and self._client.silent:
+                raise StoreSilentError
             self._client = Client(self.name, self.consumer, self._plan)
         except StoreGoneError as error:
+            silent = isinstance(error, StoreSilentError)
             if self._given_up_in is None:
+                until = "from now on" if silent else "until an epoch finds one"
                 warnings.warn(
-                    f"there is no cache: {error}. Samples are made each time, until an epoch finds "
-                    "one",
+                    f"there is no cache: {error}. Samples are made each time, {until}",
                     RuntimeWarning,
                     stacklevel=4,
                 )
-            self._given_up_in = self._use.epoch
+            self._given_up_in = _FOR_GOOD if silent else self._use.epoch
             return None
         return self._client
 

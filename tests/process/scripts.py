@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -53,6 +54,16 @@ def running(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         kill_family(process.pid)
         print(process.communicate()[1])  # for the report of a test that failed
+
+
+def assert_nothing_new_in_shm(before: set[str], within_s: float = 10.0) -> None:
+    """Tests that run at the same time may have files there, for a moment."""
+    deadline_s = time.monotonic() + within_s
+    new = set(os.listdir("/dev/shm")) - before
+    while new and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+        new &= set(os.listdir("/dev/shm"))
+    assert not new
 
 
 def kill_family(pid: int) -> None:

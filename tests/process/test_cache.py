@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from swift_loader import ConfigError, SwiftLoader
-from swift_loader.cache import Cache, current
+from swift_loader.cache import Cache, client, current
 from tests import datasets
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -369,6 +369,26 @@ def test_a_store_that_could_not_be_started_is_tried_again_in_the_next_epoch(
     assert set(made(path).values()) == {2}
 
 
+def test_a_store_that_does_not_answer_is_waited_for_once(
+    path: Path, want: list[list[Any]], mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_ANSWER_WITHIN_S", 0.5)
+    monkeypatch.setattr(client, "_FIGURES_WITHIN_S", 0.5)
+    with SwiftLoader(Counted, {"path": str(path)}, cache="1MB", **OPTIONS) as loader:
+        got = epochs(loader, 1)
+        [store] = stores(mark)
+        store.suspend()  # as one is whose disk hangs
+        try:
+            with pytest.warns(RuntimeWarning, match="the store does not answer") as warned:
+                got += epochs(loader, 2)
+            assert len(warned) == 1
+            assert loader.stats().cache is not None
+        finally:
+            store.kill()
+    assert got == want
+    assert set(made(path).values()) == {3}
+
+
 def test_killed_worker_and_killed_store_cost_no_sample(
     path: Path, want: list[list[Any]], mark: str
 ) -> None:
@@ -426,7 +446,13 @@ with SwiftLoader(Dataset, {"n": 400}, batch_size=4, cache="50MB", start_method="
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
 def test_nothing_is_left_in_memory_when_all_are_killed_at_once(tmp_path: Path, mark: str) -> None:
-    from tests.process.scripts import assert_gone, family, running, wait_for
+    from tests.process.scripts import (
+        assert_gone,
+        assert_nothing_new_in_shm,
+        family,
+        running,
+        wait_for,
+    )
 
     script = """
 with SwiftLoader(Dataset, {"n": 400}, batch_size=4, cache="50MB", start_method="fresh") as loader:
@@ -449,7 +475,7 @@ with SwiftLoader(Dataset, {"n": 400}, batch_size=4, cache="50MB", start_method="
             each.kill()
         process.wait(20)
         assert_gone(whole)
-    assert set(os.listdir("/dev/shm")) <= before
+    assert_nothing_new_in_shm(before)
     held = {region for pid in psutil.pids() for region in _regions(pid)}
     assert not memory & held  # the system has freed what nobody maps
 

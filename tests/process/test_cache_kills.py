@@ -24,7 +24,7 @@ import torch.multiprocessing
 
 from swift_loader import SwiftLoader
 from swift_loader.cache import Cache
-from tests.process.scripts import assert_gone, family
+from tests.process.scripts import assert_gone, assert_nothing_new_in_shm, family
 from tests.process.test_cache import _MARK, _N, _SAMPLE_BYTES, OPTIONS, Counted, plain, stores
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -112,7 +112,7 @@ def _kills(cache: Cache, folder: Path, mark: str, nb_rank: int, rounds: int) -> 
             pipe.close()
     print(killed)
     assert_gone([*seen, *stores(mark)])
-    assert set(os.listdir("/dev/shm")) <= before
+    assert_nothing_new_in_shm(before)
 
 
 def _one_more_batch(ranks: dict[int, tuple[Any, Connection]]) -> None:

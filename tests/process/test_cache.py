@@ -635,9 +635,11 @@ def test_files_that_are_open_to_others_are_not_read(
     assert min(made(path).values()) >= 1 + 3
 
 
+_as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+
+
+@_as_root
 def test_a_store_of_another_user_is_not_asked() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to be another user")
     from swift_loader.cache.files import ForeignError
     from swift_loader.cache.starting import connect_or_start
 
@@ -651,3 +653,22 @@ def test_a_store_of_another_user_is_not_asked() -> None:
             os.seteuid(0)
         with pytest.raises(ForeignError):
             connect_or_start(address)
+
+
+@_as_root
+def test_a_store_hangs_up_on_another_user() -> None:
+    from swift_loader.cache.starting import connect_or_start
+
+    address = f"swift_loader-cache-test-{secrets.token_hex(4)}"
+    channel = connect_or_start(address)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            os.seteuid(65534)
+            try:
+                other.connect(f"\0{address}")
+            finally:
+                os.seteuid(0)
+            other.settimeout(60)
+            assert other.recv(1) == b""
+    finally:
+        channel.close()

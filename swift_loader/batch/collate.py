@@ -339,4 +339,14 @@ _METHODS: dict[type, Callable[[_Collator, Any], Any]] = {
     tuple: _Collator.sequences,
     type(None): _Collator.nothing,
 }
-_REGISTRY_OF_TORCH = dict(registry)
+#: the registry as torch made it, whatever the user had put into it before this module was imported
+_REGISTRY_OF_TORCH = {
+    **{k: f for k, f in registry.items() if f.__module__ == torch_collate.__name__},
+    Tensor: torch_collate.collate_tensor_fn,
+    np.ndarray: torch_collate.collate_numpy_array_fn,
+    (np.bool_, np.number, np.object_): torch_collate.collate_numpy_scalar_fn,
+    float: torch_collate.collate_float_fn,
+    int: torch_collate.collate_int_fn,
+    str: torch_collate.collate_str_fn,
+    bytes: torch_collate.collate_str_fn,
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import importlib.util
 from collections import OrderedDict, UserDict, UserList, defaultdict, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from torch.utils.data._utils.collate import collate as torch_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from swift_loader.batch.arena import Arena
-from swift_loader.batch.collate import collate
+from swift_loader.batch.collate import collate, collates_as_torch
 from swift_loader.errors import BatchError
 
 Pair = namedtuple("Pair", "left right")
@@ -280,6 +281,19 @@ def test_types_registered_with_torch_are_collated_as_registered(registered: None
     assert arena.offset_of(inner.data_ptr(), inner.nbytes) is not None
     assert got["name"] == "ab+ab"
     assert got["n"].tolist() == [0, 1]
+
+
+def test_what_was_registered_before_the_import_is_not_taken_for_torchs(registered: None) -> None:
+    spec = importlib.util.find_spec("swift_loader.batch.collate")
+    assert spec is not None
+    assert spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    assert fresh.collate([("a", {"b": "b"})] * 2) == ["a+a", {"b": "b+b"}]
+
+
+def test_torchs_registry_is_known_as_torch_makes_it() -> None:
+    assert collates_as_torch()
 
 
 def test_a_mismatch_inside_a_registered_type_is_named(registered: None) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Extent", "Span", "extent_of", "shared_spans"]
+__all__ = ["Extent", "Span", "extent_of", "folds", "shared_spans"]
 
 _MOST_TRIED = 64  # if more lie within each other, they are taken to share
 _MOST_WORK: Any = 10_000
@@ -58,6 +58,17 @@ def extent_of(array: npt.NDArray[Any]) -> Extent:
         else:
             end += (length - 1) * stride
     return Extent(start, end + array.itemsize, array)
+
+
+def folds(array: npt.NDArray[Any]) -> bool:
+    """Whether elements of one array may lie in the same place, as those of an expanded one do."""
+    reach = array.itemsize
+    sizes = zip(map(abs, array.strides), array.shape, strict=True)
+    for stride, length in sorted(size for size in sizes if size[1] > 1):
+        if stride < reach:
+            return True
+        reach += stride * (length - 1)
+    return False
 
 
 def shared_spans(extents: list[Extent]) -> list[Span]:

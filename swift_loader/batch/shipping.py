@@ -37,7 +37,7 @@ from swift_loader.batch.blame import blame
 from swift_loader.batch.byvalue import ByValue
 from swift_loader.batch.handles import Shipment, follow_tracker, shipping, tracker
 from swift_loader.batch.large import hold, large_as_arrays
-from swift_loader.batch.overlaps import Extent, Span, extent_of, shared_spans
+from swift_loader.batch.overlaps import Extent, Span, extent_of, folds, shared_spans
 from swift_loader.batch.rebuild import given_buffers
 from swift_loader.batch.reduce import BASE, DTYPE_NAMES, PlainPickler, Reducer, has_gaps, is_plain
 from swift_loader.errors import BatchError, ShippingError
@@ -65,6 +65,7 @@ class Payload:
         kept: list[object],
     ) -> None:
         self.kept = kept
+        self.keep_alive: object = None
         self._pickles = pickles
         self._sources = sources
         end = max((offset + source.nbytes for offset, source in sources), default=0)
@@ -140,7 +141,11 @@ def _dump(kind: Any, parts: dict[str, Any], elsewhere: bool) -> Payload:
     gatherer = _Gatherer(elsewhere)
     payload = _dumped(kind, parts, gatherer)
     spans = shared_spans(gatherer.extents())
-    return _dumped(kind, parts, _Gatherer(elsewhere, spans)) if spans else payload
+    if not spans:
+        return payload
+    whole = _dumped(kind, parts, _Gatherer(elsewhere, spans))
+    whole.keep_alive = payload  # what was made for it alone may lie in the spans
+    return whole
 
 
 def _dumped(kind: Any, parts: dict[str, Any], gatherer: _Gatherer) -> Payload:
@@ -199,13 +204,14 @@ class _Gatherer(Reducer):
         self._take_apart = by_value.reduce
         self.sources: list[tuple[int, npt.NDArray[np.uint8]]] = []
         self._spans = {part.key: span for span in spans for part in span.parts}
-        self._with_gaps: dict[Any, Extent] = {}
+        self._with_gaps: list[Extent] = []
+        self._folded: dict[Any, int] = {}
         self._offset_of: dict[tuple[int, int], int] = {}  # by first address and the one behind
         self._end = 0
 
     def extents(self) -> list[Extent]:
         """Where the arrays and tensors lie that were seen."""
-        return [Extent(*place) for place in self._offset_of] + [*self._with_gaps.values()]
+        return [Extent(*place) for place in self._offset_of] + self._with_gaps
 
     def reduce(self, obj: Any) -> Any:
         if isinstance(obj, type):  # not by its token: that is for the way back
@@ -255,13 +261,22 @@ class _Gatherer(Reducer):
         return super()._array(array)
 
     def _offset_in_span(self, array: npt.NDArray[Any]) -> int | None:
-        """Where the first element of an array with gaps lies, if it shares memory with others."""
+        """Where the first element of an array with gaps lies, if it is laid as it is: where it
+        shares memory, with others or in itself.
+        """
         extent = extent_of(array)
-        span = self._spans.get(extent.key)
-        if span is None:
-            self._with_gaps[extent.key] = extent
+        key = extent.key
+        span = self._spans.get(key)
+        if span is not None:
+            return self._lay_span(span) + array.ctypes.data - span.whole.start
+        self._with_gaps.append(extent)
+        if not folds(array):
             return None
-        return self._lay_span(span) + array.ctypes.data - span.whole.start
+        offset = self._folded.get(key)  # its elements share memory: an expanded tensor
+        if offset is None:
+            lead = extent.start % ALIGNMENT_BYTES
+            offset = self._folded[key] = self._lay(np.asarray(extent), lead)
+        return offset + array.ctypes.data - extent.start
 
     def lay_array(self, array: npt.NDArray[Any]) -> int:
         array = np.ascontiguousarray(array)

@@ -142,12 +142,19 @@ def _views_of_arrays() -> dict[str, Any]:
     return {"part": base[1:, ::-2], "tensor": torch.from_numpy(base), "bytes": base.view(np.uint8)}
 
 
+def _equal_views() -> dict[str, Any]:
+    base = torch.arange(24, dtype=torch.int16).reshape(4, 6)
+    return {"a": base[:, ::2], "b": base[:, ::2], "c": base[0, ::3].expand(2, -1)}
+
+
 def _chain_of_views() -> dict[str, Any]:
     base = torch.arange(100, dtype=torch.int32)[1:]
     return {"a": base[:40], "b": base[30:70], "c": base[60::3], "alone": base[80:81]}
 
 
-@pytest.mark.parametrize("make", [_views_of_tensors, _views_of_arrays, _chain_of_views])
+@pytest.mark.parametrize(
+    "make", [_views_of_tensors, _views_of_arrays, _equal_views, _chain_of_views]
+)
 def test_what_shares_memory_shares_it_where_it_arrives(make: Callable[[], dict[str, Any]]) -> None:
     there = by_value(make)
     here = make()
@@ -158,6 +165,45 @@ def test_what_shares_memory_shares_it_where_it_arrives(make: Callable[[], dict[s
             assert type(there[name]) is type(one)
             assert there[name].dtype == one.dtype
             assert there[name].tolist() == one.tolist()
+
+
+def test_what_is_expanded_stays_so_and_is_shipped_once() -> None:
+    spread = torch.arange(3.0).expand(1_000_000, 3)
+    windows = np.lib.stride_tricks.sliding_window_view(np.arange(1000), 500)
+    payload = pack({"it": [spread, windows]})
+    assert payload.nbytes < 8 * 1000 + 4096
+    for views in ([spread, windows], [spread, windows, spread[:, 1:], windows[3:, ::2]]):
+        got = shipped(it=views)["it"]
+        assert [one.shape for one in got] == [one.shape for one in views]
+        assert got[0][5].tolist() == [0, 1, 2]
+        got[0][5, 1] = 7
+        assert got[0][999, 1] == 7
+        assert np.array_equal(got[1], windows)
+        if len(got) > 2:
+            assert got[2][3, 0] == 7
+            assert np.array_equal(got[3], views[3])
+
+
+class Computed:
+    """What it holds is made while it is pickled, and shares memory."""
+
+    def __init__(self, rows: Any = None, part: Any = None) -> None:
+        self.rows, self.part = rows, part
+
+    def __reduce__(self) -> Any:
+        rows = np.arange(100_000)
+        return Computed, (rows, rows[10:])
+
+
+def test_what_is_made_while_it_is_pickled_arrives_whole() -> None:
+    for _ in range(3):
+        payload = pack({"it": [Computed(), Computed()]})
+        filler = [np.full(100_000, -1) for _ in range(8)]  # in memory that was freed
+        got = unpack(memoryview(region_of(payload)))["it"]
+        assert len(filler) == 8
+        for one in got:
+            assert np.array_equal(one.rows, np.arange(100_000))
+            assert np.array_equal(one.part, one.rows[10:])
 
 
 def test_views_that_lie_between_each_other_do_not_take_along_what_is_around() -> None:

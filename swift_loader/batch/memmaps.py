@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from mmap import ALLOCATIONGRANULARITY
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["reduce", "reopen"]
+__all__ = ["SharedFiles", "reduce", "reopen"]
 
 Mode = Literal["r", "r+", "c"]
 
@@ -50,6 +51,46 @@ def reopen(
     if kind is np.memmap:
         array.__array_finalize__(raw)  # takes over the file's name and mode
     return array
+
+
+class SharedFiles:
+    """Where this process has files mapped that it shares with whoever maps them (Linux).
+
+    A tensor made of a `numpy.memmap` knows nothing of the file any more.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[tuple[int, int, int, Mode, str]] = []  # start, end, offset, mode, name
+        try:
+            with open("/proc/self/maps") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            return
+        for line in lines:
+            fields = line.split(maxsplit=5)
+            if len(fields) < 6 or fields[1][3] != "s":
+                continue
+            name = fields[5]
+            try:
+                status = os.stat(name)
+            except OSError:  # it has no name any more
+                continue
+            if stat.S_ISREG(status.st_mode) and status.st_ino == int(fields[4]):
+                start, _, end = fields[0].partition("-")
+                # Read-only here: a tensor is writable, and what is written there stays there.
+                mode: Mode = "r+" if fields[1][1] == "w" else "c"
+                place = int(start, 16), int(end, 16), int(fields[2], 16), mode, name
+                self._found.append(place)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def reduce(self, start: int, end: int) -> tuple[str, Mode, int, int] | None:
+        """Name, mode, offset and size of the part of a file that lies at these addresses."""
+        for first, last, offset, mode, name in self._found:
+            if first <= start and end <= last:
+                return name, mode, offset + start - first, end - start
+        return None
 
 
 def _memmap_below(array: npt.NDArray[Any]) -> Any:

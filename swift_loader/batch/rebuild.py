@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, from_numpy
 
 from swift_loader.batch.arena import carrier_of
+from swift_loader.batch.memmaps import reopen
 
 __all__ = [
     "array",
@@ -26,6 +27,7 @@ __all__ = [
     "lock",
     "nested",
     "number",
+    "over_file",
     "permuted",
     "storage",
     "strided",
@@ -72,6 +74,13 @@ def strided(
     """A tensor that lies in memory that others lie in too; strides in bytes."""
     bits_dtype, dtype = _CARRIERS.get(name) or carrier(name)
     bits = from_numpy(np.ndarray(shape, bits_dtype, base, offset, strides))
+    return bits if dtype is None else bits.view(dtype)
+
+
+def over_file(name: str, place: tuple[Any, ...]) -> Tensor:
+    """A tensor over a mapped file; `place` as `memmaps.reopen` takes it."""
+    bits = from_numpy(np.asarray(reopen(*place)))
+    dtype = carrier(name)[1]
     return bits if dtype is None else bits.view(dtype)
 
 

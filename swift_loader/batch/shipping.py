@@ -203,6 +203,7 @@ class _Gatherer(Reducer):
         self.shipment = Shipment(elsewhere)
         self._take_apart = by_value.reduce
         self.sources: list[tuple[int, npt.NDArray[np.uint8]]] = []
+        self._shared_files = memmaps.SharedFiles()
         self._spans = {part.key: span for span in spans for part in span.parts}
         self._with_gaps: list[Extent] = []
         self._folded: dict[Any, int] = {}
@@ -237,6 +238,8 @@ class _Gatherer(Reducer):
 
     def _numbers(self, tensor: Tensor) -> Any:
         reduced = handles.reduce_shared_tensor(tensor, self.shipment)
+        if reduced is None and self._shared_files and not self.shipment.elsewhere:
+            reduced = self._by_name(tensor)
         if reduced is not None:
             return reduced
         if tensor.dtype in DTYPE_NAMES and has_gaps(tensor):
@@ -246,6 +249,22 @@ class _Gatherer(Reducer):
                 strided = BASE, DTYPE_NAMES[tensor.dtype], offset, bits.shape, bits.strides
                 return rebuild.strided, strided
         return super()._numbers(tensor)
+
+    def _by_name(self, tensor: Tensor) -> Any:
+        """How to pickle a tensor over a mapped file; None for any other."""
+        if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_nested:
+            return None
+        if tensor.dtype not in DTYPE_NAMES or tensor.is_conj() or tensor.is_neg():
+            return None
+        if not tensor.numel():
+            return None
+        bits = _bits_of(tensor.detach())
+        start, end, _ = extent_of(bits)
+        found = self._shared_files.reduce(start, end)
+        if found is None:
+            return None
+        view = np.ndarray, bits.shape, bits.dtype, 0, bits.strides
+        return rebuild.over_file, (DTYPE_NAMES[tensor.dtype], (*found, view))
 
     def _array(self, array: npt.NDArray[Any]) -> Any:
         reduced = self._elements(array)

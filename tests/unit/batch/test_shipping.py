@@ -331,6 +331,20 @@ def test_views_of_a_memmap_arrive_as_they_look(numbers: Path, view: Callable[[An
     assert np.array_equal(got, mapped)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_a_tensor_over_a_memmap_travels_as_the_file_too(numbers: Path, mode: Any) -> None:
+    tensor = torch.from_numpy(np.memmap(numbers, np.int32, mode))
+    views = [tensor, tensor[3:], tensor[1::2], tensor[:6].reshape(2, 3).t(), tensor[0]]
+    payload = pack({"it": views})
+    assert payload.nbytes < 4096
+    got = unpack(memoryview(region_of(payload)))["it"]
+    assert [one.tolist() for one in got] == [one.tolist() for one in views]
+    got[1][0] = -5
+    assert (int(tensor[3]) == -5) == (mode == "r+")
+
+
 def test_a_memmap_of_a_deleted_file_travels_by_content(numbers: Path) -> None:
     mapped = np.memmap(numbers, np.int32, "r")
     numbers.unlink()

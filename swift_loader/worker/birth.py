@@ -159,7 +159,7 @@ class Info(torch_worker.WorkerInfo):
     """What `get_worker_info()` gives in a worker of a map-style data set.
 
     `seed` is another one in each epoch, as where torch starts its workers anew: who draws from it
-    for each sample is not to draw the same in every epoch.
+    for each sample is not to draw the same in every epoch. In the first, it is that of the birth.
     """
 
     _base: tuple[int, int]
@@ -175,8 +175,11 @@ class Info(torch_worker.WorkerInfo):
 
     def epoch_begins(self, epoch: int) -> None:
         """A batch of this epoch is made next."""
-        (drawn,) = np.random.SeedSequence((*self._base, epoch)).generate_state(1)
-        object.__setattr__(self, "seed", int(drawn) + self.id)  # it is frozen
+        seed = (self._base[0] + self.id) % 2**63
+        if epoch:
+            (drawn,) = np.random.SeedSequence((*self._base, epoch)).generate_state(1)
+            seed = int(drawn) + self.id
+        object.__setattr__(self, "seed", seed)  # it is frozen
 
 
 def seed_of(place: Place, index: int) -> int:

@@ -48,7 +48,7 @@ class Neighbours:
         self._first = self._last = 0
         size = plan.batch_size
         count = _SAMPLES // size
-        if plan.mixture is not None or not 0 < k - self._asked <= count // _NEAR:
+        if not 0 < k - self._asked <= count // _NEAR:
             return
         first = k - k % count
         last = min(first + count, plan.nb_batches(self.consumer))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from swift_loader.plan import Plan
 from swift_loader.plan.neighbours import Neighbours
 from swift_loader.plan.partition import Tail
+from tests.unit.plan import mixtures
 
 
 def plan_of(
@@ -44,7 +47,11 @@ def test_any_walk_through_any_plan(
     steps: list[tuple[int, bool]],
 ) -> None:
     plan = plan_of(nb_samples, nb_consumer, batch_size, tail, spans)
-    consumer = nb_consumer - 1
+    walk(plan, nb_consumer - 1, steps)
+
+
+def walk(plan: Plan, consumer: int, steps: list[tuple[int, bool]]) -> None:
+    """Ask for batches near each other, and compare each with the plan's own."""
     neighbours = Neighbours(consumer)
     epoch = k = 0
     for step, next_epoch in steps:
@@ -56,6 +63,36 @@ def test_any_walk_through_any_plan(
         assert indices == plan.batch(epoch, consumer, k).tolist()
         assert seed == plan.batch_seed(epoch, consumer, k)
         indices.clear()  # whoever has them may do with them what it likes
+
+
+@given(
+    lengths=st.lists(st.integers(1, 300), min_size=1, max_size=4),
+    nb_consumer=st.integers(1, 3),
+    tail=st.sampled_from(["balanced", "drop", "pad"]),
+    sizes=st.none() | st.lists(st.integers(1, 9), min_size=4, max_size=4),
+    steps=st.lists(st.tuples(st.integers(-3, 70), st.booleans()), max_size=40),
+)
+def test_any_walk_through_a_mixture(
+    lengths: list[int],
+    nb_consumer: int,
+    tail: Tail,
+    sizes: list[int] | None,
+    steps: list[tuple[int, bool]],
+) -> None:
+    names = "abcd"[: len(lengths)]
+    weights = {name: 1.0 + number for number, name in enumerate(names)}
+    by_batch: dict[str, Any] = {}
+    if sizes:
+        by_batch = {"mix": "batch", "batch_sizes": dict(zip(names, sizes, strict=False))}
+    plan = mixtures.plan_of(
+        dict(zip(names, lengths, strict=True)),
+        weights=weights,
+        nb_consumer=nb_consumer,
+        tail=tail,
+        samples_per_epoch=997,
+        **by_batch,
+    )
+    walk(plan, nb_consumer - 1, steps)
 
 
 def test_a_batch_that_there_is_not() -> None:

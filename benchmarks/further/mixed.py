@@ -127,6 +127,7 @@ def interleaved() -> Iterator[Iterator[Any]]:
         shuffle=True,
         num_workers=NB_WORKER,
         persistent_workers=True,
+        drop_last=True,  # `Device` takes batches of one size
     )
     yield chain.from_iterable(repeat(loader))
 

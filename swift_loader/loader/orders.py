@@ -146,7 +146,7 @@ def size_of_stream(stream: Any, config: Config, consumer: int) -> int:
 
 
 def _nb_dealt(length: int, config: Config, consumer: int) -> int:
-    """Items of a consumer, where each worker of all ranks passes on every so-manieth."""
+    """Items of a consumer, where the workers of all ranks take turns."""
     workers = max(1, config.worker_per_consumer)
     step = config.nb_consumer * workers
     return sum(len(range(consumer * workers + worker, length, step)) for worker in range(workers))

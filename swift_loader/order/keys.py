@@ -11,29 +11,39 @@ import pickle
 from array import array
 from typing import Any
 
+import dill
 import numpy as np
 
 from swift_loader.errors import ShippingError
 
-__all__ = ["Kept", "decode_keys", "encode_keys"]
+__all__ = ["KeptKeys", "decode_keys", "encode_keys"]
 
 _WORD_BYTES = 8
 
 
-class Kept(bytes):
+class KeptKeys(bytes):
     """A batch that stays in this process; as bytes, what tells it from others in a checksum."""
 
     batch: Any
 
     @classmethod
-    def of(cls, batch: Any) -> Kept:
+    def of(cls, batch: Any) -> KeptKeys:
         """The batch as it is, whether or not it could travel."""
         try:
             kept = cls(encode_keys(batch))
         except ShippingError:
-            kept = cls(_odd(repr([type(key) for key in batch]).encode()))
+            kept = cls(_odd(_contents(batch)))
         kept.batch = batch
         return kept
+
+
+def _contents(batch: Any) -> bytes:
+    """Tells keys that can't travel from others, so that a sampler that gives others is noticed."""
+    try:
+        told: bytes = dill.dumps(batch, recurse=True)
+    except Exception:  # noqa: BLE001 - dill calls the user's code, which raises what it likes
+        told = repr(batch).encode("utf-8", "surrogatepass")
+    return told
 
 
 def encode_keys(batch: Any) -> bytes:
@@ -66,7 +76,7 @@ def decode_keys(details: bytes) -> tuple[Any, bool]:
     To be called with bytes from the own training process, or from one that has proved its key.
     """
     plain = len(details) % _WORD_BYTES == 0
-    if type(details) is Kept:
+    if type(details) is KeptKeys:
         return details.batch, plain
     if plain:
         return np.frombuffer(details, "<i8").tolist(), True

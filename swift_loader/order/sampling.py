@@ -24,7 +24,7 @@ import torch
 
 from swift_loader.batch.plain import from_plain, to_plain
 from swift_loader.errors import StateError
-from swift_loader.order.keys import Kept, encode_keys
+from swift_loader.order.keys import KeptKeys, encode_keys
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import integer, refuse_state
 
@@ -78,7 +78,7 @@ class Sampling:
         self._gives_batches = batch_sampler is not None
         self._batch_size = batch_size or 1
         self._drop_last = drop_last
-        self._encode: Callable[[Any], bytes] = Kept.of if stays else encode_keys
+        self._encode: Callable[[Any], bytes] = KeptKeys.of if stays else encode_keys
         both = [source, getattr(source, "sampler", None)]
         self._epoch_setters = [one.set_epoch for one in both if hasattr(one, "set_epoch")]
         self._stateful = next(

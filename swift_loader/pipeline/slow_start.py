@@ -1,4 +1,4 @@
-"""A start that takes long, as a data set's constructor may, or hang: it is said where workers are.
+"""A warning that says where the workers are while a start takes long, or hangs.
 
 No option bounds a start, as nobody knows how long a constructor should take.
 """
@@ -17,8 +17,9 @@ def warn_of_slow_start(stories: Iterable[str]) -> None:
     """The loader goes on waiting. `stories`: of each worker, where it is."""
     told = "\n\n".join(stories)
     warnings.warn(
-        f"for {WARNS_AFTER_S:g} s no worker has been ready: the data set's constructor (or "
-        f"worker_init_fn) takes long, or hangs. The loader goes on waiting.\n{told}",
+        "workers are not ready yet: the data set's constructor (or worker_init_fn) takes long, or "
+        "hangs, or a worker elsewhere does not answer. The loader goes on waiting, and says so "
+        f"every {WARNS_AFTER_S:g} s.\n{told}",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -336,6 +336,34 @@ def test_sampler_that_gives_other_keys_again_is_refused() -> None:
         list(loader)
 
 
+def test_sampler_that_gives_other_keys_of_a_local_class_is_refused() -> None:
+    class Key:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+    class Numbers:
+        def __getitem__(self, key: Key) -> int:
+            return key.number
+
+    def build(first: int) -> SwiftLoader:
+        class Counts:
+            def __iter__(self) -> Iterator[Key]:
+                return (Key(first + i) for i in range(12))
+
+        options: dict[str, Any] = {"batch_size": 3, "num_workers": 0, "validate": False}
+        return SwiftLoader(Numbers(), sampler=Counts(), **options)
+
+    with build(0) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with build(0) as loader:
+        loader.load_state_dict(state)
+        assert [i for batch in loader for i in batch.tolist()] == list(range(3, 12))
+    with build(5) as loader, pytest.raises(StateError, match="same 1 batches again"):
+        loader.load_state_dict(state)
+        list(loader)
+
+
 def test_state_of_another_sampler_is_refused_by_name() -> None:
     states: list[Any] = []
     samplers: Sequence[Any] = (

@@ -1,7 +1,7 @@
 """A link to an endpoint. Role: part of the training process.
 
-Says to the endpoint: `Hello`, `Chunk`, `SetPlan`, `MakeFrame`, `Forget`, `AskStacks`, `Bye`,
-`Attach`.
+Says to the endpoint: `Hello`, `Chunk`, `SetPlan`, `MakeFrame`, `Forget`, `AskStacks`, `AskHere`,
+`Bye`, `Attach`.
 
 One link is one session over one `Connection`; with a key, over several, by which answers come in
 turn, as decrypting what comes by one keeps a core busy at 0.5 GB/s. When one of them ends the link
@@ -46,6 +46,7 @@ from swift_loader.remote.frames import SHORT_BYTES
 from swift_loader.remote.messages import (
     CHUNK_BYTES,
     PROTOCOL,
+    AskHere,
     AskStacks,
     Attach,
     Buffer,
@@ -55,6 +56,7 @@ from swift_loader.remote.messages import (
     DamagedError,
     FrameError,
     Hello,
+    Here,
     MadeFrame,
     MakeFrame,
     Message,
@@ -112,6 +114,8 @@ class EndpointLink:
         self._tries_again = False  # ZeroMQ does, after the handshake that has just failed
         self._round_trip_s = 0.0
         self._asked_at_s = 0.0
+        self._heard_at_s = 0.0
+        self._asked_here_at_s: float | None = None  # and nothing has come since
         self._stacks: str | None = None
         self._early: list[Event] = []  # came while `stack` was waiting
         self._lock = threading.RLock()
@@ -143,12 +147,18 @@ class EndpointLink:
 
     @property
     def due_s(self) -> float:
-        """Who is there and says nothing makes nothing readable. Once it has let this process in,
-        the heartbeat tells whether it lives.
+        """Who is there and says nothing makes nothing readable.
+
+        Once it has let this process in, ZeroMQ's heartbeat tells whether anything comes from it.
+        Whether anything gets there is for an answer to tell.
         """
-        if self._welcome or self._over:
+        if self._over:
             return inf
-        return min(self._address.give_up_at_s or inf, self._answer_due_s)
+        if not self._welcome:
+            return min(self._address.give_up_at_s or inf, self._answer_due_s)
+        if self._asked_here_at_s is not None:
+            return self._asked_here_at_s + self._address.timeout_s / 2
+        return self._heard_at_s + self._address.timeout_s / 6
 
     @property
     def _answer_due_s(self) -> float:
@@ -187,9 +197,19 @@ class EndpointLink:
             if not self._over:
                 self._read(events)
             if time.monotonic() >= self.due_s:
-                story = f"{self.name} could not be reached: {self._trouble}"
-                self._lose(self._address.refusal or story, events)
+                self._on_due(events)
             return events
+
+    def _on_due(self, events: list[Event]) -> None:
+        if not self._welcome:
+            story = f"{self.name} could not be reached: {self._trouble}"
+            self._lose(self._address.refusal or story, events)
+        elif self._asked_here_at_s is None:
+            self._asked_here_at_s = time.monotonic()
+            self._connection.post(AskHere())
+            self._connection.flush()
+        else:
+            self._lose(f"{self.name} does not answer any more", events)
 
     def _read(self, events: list[Event]) -> None:
         self._connection.woken()
@@ -216,6 +236,9 @@ class EndpointLink:
             self._lose(f"{self.name} sent what it must not: {error}", events)
 
     def _on_message(self, message: Message, events: list[Event]) -> None:
+        if type(message) is not Ping:  # which comes by itself
+            self._heard_at_s = time.monotonic()
+            self._asked_here_at_s = None
         match message:
             case MadeFrame():
                 self._address.useful()
@@ -259,7 +282,7 @@ class EndpointLink:
                     self._refuse(_plainly(f"{self.name} refuses: {why}"), events)
             case Stacks(text=text):
                 self._stacks = text
-            case Ping():
+            case Here() | Ping():
                 pass
             case _:
                 raise FrameError(f"a {type(message).__name__}, which is not for here")

@@ -25,6 +25,7 @@ from swift_loader.order.part import Number
 from swift_loader.pipeline.link import Crashed, NotMade, Refused, Up
 from swift_loader.remote.messages import (
     CHUNK_BYTES,
+    AskHere,
     AskStacks,
     AskStatus,
     Attach,
@@ -35,6 +36,7 @@ from swift_loader.remote.messages import (
     DamagedError,
     FrameError,
     Hello,
+    Here,
     MadeFrame,
     MakeFrame,
     Message,
@@ -69,6 +71,7 @@ _KIND_OF: dict[type, int] = {
     Bye: 7,
     AskStatus: 8,
     Attach: 9,
+    AskHere: 10,
     Welcome: 33,
     Up: 34,
     Refused: 35,
@@ -79,6 +82,7 @@ _KIND_OF: dict[type, int] = {
     Ping: 40,
     Closing: 41,
     Status: 42,
+    Here: 43,
 }
 
 

@@ -1,9 +1,9 @@
 """What an endpoint and a training process say to each other; `swift_loader.remote.frames` packs it.
 
 Down (training process to endpoint): `Hello`, `Chunk`, `SetPlan`, `MakeFrame`, `Forget`,
-`AskStacks`, `Bye`; `Attach`; and `AskStatus` from anybody who may connect.
-Up: `Welcome`, `Up`, `Refused`, `MadeFrame`, `NotMade`, `Crashed`, `Stacks`, `Ping`, `Closing`,
-`Status`.
+`AskStacks`, `AskHere`, `Bye`; `Attach`; and `AskStatus` from anybody who may connect.
+Up: `Welcome`, `Up`, `Refused`, `MadeFrame`, `NotMade`, `Crashed`, `Stacks`, `Here`, `Ping`,
+`Closing`, `Status`.
 
 Every `MakeFrame` is answered once, by `MadeFrame`, `NotMade` or `Crashed`. Types and bounds of
 fields hold for what arrives: anything else is a `FrameError`.
@@ -24,6 +24,7 @@ __all__ = [
     "CHUNK_BYTES",
     "LONGEST_FRAME_BYTES",
     "PROTOCOL",
+    "AskHere",
     "AskStacks",
     "AskStatus",
     "Attach",
@@ -35,6 +36,7 @@ __all__ = [
     "FrameError",
     "FullError",
     "Hello",
+    "Here",
     "MadeFrame",
     "MakeFrame",
     "Message",
@@ -44,7 +46,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 4
+PROTOCOL = 5
 CHUNK_BYTES = 1 << 20
 LONGEST_FRAME_BYTES = 1 << 24  # of what a training process sends; ZeroMQ cuts off a longer one
 
@@ -112,6 +114,10 @@ class AskStacks(_Said, frozen=True):
     """Where are your workers?"""
 
 
+class AskHere(_Said, frozen=True):
+    """Does what this side sends still reach you?"""
+
+
 class Bye(_Said, frozen=True):
     """The session is over."""
 
@@ -159,6 +165,10 @@ class Stacks(_Said, frozen=True):
     text: str
 
 
+class Here(_Said, frozen=True):
+    """It does."""
+
+
 class Ping(_Said, frozen=True):
     """Are you still there? Needs no answer: that it can't be delivered is the answer."""
 
@@ -186,6 +196,7 @@ Message = (
     | MakeFrame
     | Forget
     | AskStacks
+    | AskHere
     | Bye
     | Attach
     | AskStatus
@@ -196,6 +207,7 @@ Message = (
     | NotMade
     | Crashed
     | Stacks
+    | Here
     | Ping
     | Closing
     | Status

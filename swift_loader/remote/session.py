@@ -1,7 +1,7 @@
 """One session of an endpoint: a training process's dataset, its workers and its orders.
 
 Role: part of the endpoint. Says to the training process: `Up`, `Refused`, `MadeFrame`, `NotMade`,
-`Crashed`, `Stacks`. Drives its workers by the same links as a training process does.
+`Crashed`, `Stacks`, `Here`. Drives its workers by the same links as a training process does.
 
 An order waits here until a worker has room for it, so that what one worker sits on can be made by
 another, and until the network has taken what was made before: a training process that does not
@@ -32,11 +32,13 @@ from swift_loader.pipeline.load import Load, least_loaded
 from swift_loader.pipeline.local import LocalLink
 from swift_loader.plan import Plan
 from swift_loader.remote.messages import (
+    AskHere,
     AskStacks,
     Chunk,
     FrameError,
     FullError,
     Hello,
+    Here,
     MadeFrame,
     MakeFrame,
     Message,
@@ -139,6 +141,8 @@ class Session:
                     self.state = "starting"
             case AskStacks():
                 self._say(Stacks(self._stacks()))
+            case AskHere():
+                self._say(Here())
             case _:
                 raise FrameError(f"a {type(message).__name__}, which is not for a session")
 

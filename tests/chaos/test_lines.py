@@ -13,8 +13,10 @@ import pytest
 
 pytest.importorskip("zmq")
 
+from loguru import logger
+
 from swift_loader import SwiftLoader
-from swift_loader.errors import LoaderError
+from swift_loader.errors import LoaderError, WorkerDiedError
 from swift_loader.remote.keys import Keys
 from tests import datasets
 from tests.chaos.relays import FAULTS, Fault
@@ -114,6 +116,28 @@ def test_bytes_of_the_greeting_that_are_lost_cost_no_batch(
 ) -> None:
     """ZeroMQ takes the endpoint for something else, says so, and does not try again."""
     assert suffer(endpoints, ("drop", "none", "first bytes"), seed=2)["whole"]
+
+
+def test_endpoint_that_nothing_reaches_any_more_is_left(
+    endpoints: dict[str, RunningEndpoint],
+) -> None:
+    """It still sends signs of life, and hangs up itself only after ten seconds."""
+    told: list[str] = []
+    logger.enable("swift_loader")
+    sink = logger.add(told.append, format="{message}")
+    try:
+        with (
+            relay(endpoints["none"].port) as line,
+            loader_of(line.address, None) as loader,
+            pytest.raises(WorkerDiedError, match="no worker is left"),
+        ):
+            for k, _ in enumerate(loader):
+                if k == 20:
+                    line.down = lambda _: b""
+    finally:
+        logger.remove(sink)
+        logger.disable("swift_loader")
+    assert any("does not answer any more" in one for one in told), told
 
 
 @pytest.mark.soak

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -14,23 +15,29 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 class Bucket:
-    """Sample `i` is (start + i, how many were under way when it came). Number 5 is broken."""
+    """Sample `i` is (start + i, the most that were under way so far). Number `broken` is broken.
 
-    def __init__(self, n: int, start: int = 0, broken: int = -1) -> None:
-        self.n, self.start, self.broken, self.under_way = n, start, broken, 0
+    The first samples wait for each other, `together` of them: how soon each one is asked for is
+    the machine's affair.
+    """
+
+    def __init__(self, n: int, start: int = 0, broken: int = -1, together: int = 1) -> None:
+        self.n, self.start, self.broken, self.together = n, start, broken, together
+        self.under_way = self.most = 0
 
     def __len__(self) -> int:
         return self.n
 
     async def __getitem__(self, i: int) -> tuple[int, int]:
         self.under_way += 1
-        await asyncio.sleep(0.001)
-        under_way = self.under_way
-        await asyncio.sleep(0.001)
+        self.most = max(self.most, self.under_way)
+        end = time.monotonic() + 5.0
+        while self.most < self.together and time.monotonic() < end:
+            await asyncio.sleep(0.001)
         self.under_way -= 1
         if i == self.broken:
             raise OSError(f"no object {i}")
-        return self.start + i, under_way
+        return self.start + i, self.most
 
 
 class Listing(Bucket):
@@ -59,14 +66,14 @@ def seen(dataset: Any, **options: Any) -> tuple[list[int], int]:
 @pytest.mark.parametrize("kind", [Bucket, Listing])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_samples_below_wrappers_of_torch_are_awaited_together(kind: Any, workers: int) -> None:
-    wrapped = Subset(Subset(kind(40), range(30, -1, -1)), range(16))
+    wrapped = Subset(Subset(kind(40, together=8), range(30, -1, -1)), range(16))
     numbers, most = seen(wrapped, worker_per_consumer=workers)
     assert numbers == list(range(30, 14, -1))
     assert most >= 8
 
 
 def test_those_with_and_without_coroutines_stand_in_one_list() -> None:
-    both = ConcatDataset([Bucket(8), Plain(8, 100), Subset(Bucket(8, 200), [7, 0])])
+    both = ConcatDataset([Bucket(8, together=8), Plain(8, 100), Subset(Bucket(8, 200), [7, 0])])
     numbers, most = seen(both, worker_per_consumer=0)
     assert numbers == [*range(8), *range(100, 108), 207, 200]
     assert most >= 8
@@ -74,7 +81,7 @@ def test_those_with_and_without_coroutines_stand_in_one_list() -> None:
 
 @pytest.mark.parametrize("kind", [Bucket, Listing])
 def test_sources_of_a_mixture_may_be_awaited(kind: Any) -> None:
-    mixture = Mixture({"far": Subset(kind(20), range(20)), "near": Plain(20, 100)})
+    mixture = Mixture({"far": Subset(kind(20, together=2), range(20)), "near": Plain(20, 100)})
     numbers, most = seen(mixture, worker_per_consumer=1, shuffle=True)
     assert sorted(numbers) == [*range(20), *range(100, 120)]
     assert most > 1
@@ -107,6 +114,11 @@ def test_what_a_wrapped_sample_raises_is_its_own() -> None:
 
 
 def test_a_wrapped_bucket_is_read_ahead_and_kept() -> None:
-    numbers, most = seen(Subset(Bucket(64), range(64)), worker_per_consumer=1, cache="10MB")
+    numbers, most = seen(
+        Subset(Bucket(64, together=9), range(64)),
+        worker_per_consumer=1,
+        cache="10MB",
+        validate=False,  # which asks for one batch alone
+    )
     assert numbers == list(range(64))
     assert most > 8

@@ -141,7 +141,8 @@ def test_session_that_there_is_no_room_for_is_refused_plainly(
     nb_idle = psutil.Process(endpoint.pid).num_fds()
     with (
         RunningEndpoint(1, key_file, nb_descriptors=nb_idle + 20) as endpoint,
-        loader_of(endpoint.address, key_file, remote_timeout=1.0) as loader,
+        # the endpoint says so at its next tick, a second later at most; a busy machine takes longer
+        loader_of(endpoint.address, key_file, remote_timeout=4.0) as loader,
     ):
         with pytest.raises(WorkerDiedError, match="descriptors are left"):
             loader.start(0)

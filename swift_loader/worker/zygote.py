@@ -122,6 +122,8 @@ def main(control_fd: int) -> None:
 
     _spare_finalizers()
     _freeze()
+    if not script.state.forked:  # it was off for the imports
+        gc.enable()
     try:
         _Zygote(Channel(socket.socket(fileno=control_fd))).serve()
     except _ForkedWorker as worker:
@@ -173,8 +175,6 @@ def _spare_finalizers() -> None:
 
 def _freeze() -> None:
     """The collector of a worker would touch, and so copy, every page it looks at."""
-    if not script.state.forked:  # the training process may be large
-        gc.collect()
     gc.freeze()
 
 
@@ -229,6 +229,7 @@ class _Zygote:
                 signals.be_quiet()  # the script may have handlers of its own
                 signal.signal(signal.SIGCHLD, signals.do_nothing)
                 self._strays.these_are_ours()
+                gc.collect()  # what else the script has left stays in all workers
                 _freeze()
             else:
                 self._spawn(told)

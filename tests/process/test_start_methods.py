@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import subprocess
@@ -171,6 +172,23 @@ def test_fresh_workers_never_see_the_script(tmp_path: Path) -> None:
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="the script starts workers while it is imported"):
         run(tmp_path, "main", guard="if True:")
+
+
+class Collected:
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, i: int) -> bool:
+        return gc.isenabled()
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.filterwarnings("ignore:start_method='fork'")
+@pytest.mark.parametrize("method", ["fresh", "fork"])
+def test_workers_collect_garbage(method: str) -> None:
+    """The process that they descend from imports without."""
+    with SwiftLoader(Collected(), batch_size=2, start_method=method) as loader:
+        assert [batch.tolist() for batch in loader] == [[True, True]]
 
 
 @pytest.mark.usefixtures("nothing_left")

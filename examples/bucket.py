@@ -2,11 +2,11 @@
 
     python examples/bucket.py            # a local server that answers after 30 ms
     python examples/bucket.py --short    # fewer objects, for a quick check
-    python examples/bucket.py --url https://host/folder --n 1000    # one of your own
+    python examples/bucket.py --url s3://bucket/folder --n 1000    # objects 0 to 999 of your own
 
-The data set reads each object by fsspec. Behind ``s3://`` or ``gs://`` it works the same, with
-``fsspec.filesystem("s3", asynchronous=True)``. Every worker has up to 256 requests under way, for
-batches that are still to come, and no object is asked for twice.
+The data set reads each object by fsspec: ``https://`` works with this example's requirements,
+``s3://`` needs s3fs beside them, ``gs://`` gcsfs. Every worker has up to 256 requests under way,
+for batches that are still to come, and no object is asked for twice.
 """
 
 from __future__ import annotations
@@ -37,17 +37,23 @@ class Objects:
 
     def __init__(self, url: str, n: int) -> None:
         self.url, self.n = url, n
-        self.files: Any = None
+        self.opened: asyncio.Task[tuple[Any, str]] | None = None
 
     def __len__(self) -> int:
         return self.n
 
     async def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        if self.files is None:  # in the worker's event loop: one session for all requests
-            self.files = fsspec.filesystem("http", asynchronous=True, skip_instance_cache=True)
-            self.session = await self.files.set_session()
-        data = await self.files._cat_file(f"{self.url}/{index}")
+        if self.opened is None:  # in the worker's event loop: one session for all requests
+            self.opened = asyncio.create_task(self.open())
+        files, folder = await self.opened
+        data = await files._cat_file(f"{folder}/{index}")
         return torch.from_numpy(np.frombuffer(data, np.uint8).copy()).view(SIDE, SIDE, 3), index
+
+    async def open(self) -> tuple[Any, str]:
+        """The file system behind the address, with a session, and what it calls the folder."""
+        files, folder = fsspec.core.url_to_fs(self.url, asynchronous=True, skip_instance_cache=True)
+        await files.set_session()
+        return files, folder
 
 
 def augment(sample: tuple[Tensor, int]) -> tuple[Tensor, int]:

@@ -86,6 +86,38 @@ def test_bucket_is_read_by_coroutines_and_each_object_once(tmp_path: Path) -> No
     assert "200 requests for 200 objects" in output
 
 
+def test_bucket_of_s3_is_read_by_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("s3fs", reason="needs s3fs")
+    server = pytest.importorskip("moto.server", reason="needs moto").ThreadedMotoServer(
+        "127.0.0.1", 0, verbose=False
+    )
+    import boto3
+
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "anyone",
+            "AWS_SECRET_ACCESS_KEY": "anything",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="photographs")
+        for i in range(40):
+            body = bytes([i]) * (180 * 180 * 3)
+            client.put_object(Bucket="photographs", Key=f"train/{i}", Body=body)
+        client.close()
+        output = run_example(tmp_path, "bucket.py", "--url", "s3://photographs/train", "--n", "40")
+    finally:
+        server.stop()
+    assert output.count("40 objects") == 3
+    assert "cache: " in output
+
+
 @pytest.mark.soak
 def test_photographs_are_decoded_once_and_augmented_each_time(tmp_path: Path) -> None:
     output = run_example(tmp_path, "cached_photographs.py", "--short")

@@ -51,7 +51,7 @@ from swift_loader.cache.messages import (
 )
 from swift_loader.cache.schedule import NEVER, Reach, Schedule
 from swift_loader.plan import Plan
-from swift_loader.telemetry.stats import CacheStats
+from swift_loader.telemetry.cache_stats import CacheStats
 
 __all__ = ["Books", "Freed", "Reply"]
 

@@ -46,7 +46,7 @@ from swift_loader.cache.messages import (
 from swift_loader.cache.naming import StoreName
 from swift_loader.cache.starting import connect_or_start
 from swift_loader.plan import Plan
-from swift_loader.telemetry.stats import CacheStats
+from swift_loader.telemetry.cache_stats import CacheStats
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.memory import map_private, map_shared
 from swift_loader.transport.table import pack, unpack

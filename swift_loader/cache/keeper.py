@@ -9,8 +9,8 @@ from contextlib import suppress
 from swift_loader.cache.client import Client, StoreGoneError, StoreSilentError
 from swift_loader.cache.naming import StoreName
 from swift_loader.cache.starting import connect_or_start
+from swift_loader.telemetry.cache_stats import CacheStats
 from swift_loader.telemetry.figures import PREFIX, Reading
-from swift_loader.telemetry.stats import CacheStats
 from swift_loader.transport.channel import Channel
 
 __all__ = ["Keeper"]

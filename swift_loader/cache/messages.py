@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from swift_loader.cache.naming import StoreName
 from swift_loader.plan import Plan
-from swift_loader.telemetry.stats import CacheStats
+from swift_loader.telemetry.cache_stats import CacheStats
 from swift_loader.transport.table import message
 
 __all__ = [

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from swift_loader.report.runs import Run
+from swift_loader.telemetry.cache_stats import CacheStats
 from swift_loader.telemetry.printable import printable
-from swift_loader.telemetry.stats import CacheStats
 from swift_loader.telemetry.units import format_bytes, format_seconds
 
 __all__ = ["cache_of", "cache_rows", "cache_table"]

@@ -32,7 +32,7 @@ from swift_loader.report.svg import (
     value_text,
 )
 from swift_loader.report.terminal import terminal_text
-from swift_loader.telemetry.stats import CacheStats
+from swift_loader.telemetry.cache_stats import CacheStats
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 SELF_CLOSED = {"line", "path", "rect"}

@@ -19,7 +19,7 @@ from swift_loader.cache.naming import StoreName
 from swift_loader.dataloader2.random import SeedGenerator
 from swift_loader.order.part import Number
 from swift_loader.plan import Plan
-from swift_loader.telemetry.stats import CacheStats
+from swift_loader.telemetry.cache_stats import CacheStats
 from swift_loader.transport import messages
 from swift_loader.transport.table import TABLE, MessageError, pack, unpack
 from swift_loader.worker.place import Place

@@ -2,16 +2,18 @@
 
     python -m benchmarks --only step-time
 
-The step works on the training thread, and holds and frees the GIL as a real one does. A loader that
-makes it wait for the GIL, or that frees big memory under it, shows here and not in a rate. Steps
-take about 5, 20 and 100 ms; `jpeg` is fed to the longest alone, as one worker makes no more. Beside
-the length of a step: the slowest in a thousand of the loop's calls of `next()`, and how late a
-thread of the same process wakes up that sleeps for a millisecond, again and again. It is late where
-somebody holds the GIL, and where the machine has no core for it, so see it beside "no loader".
+Without a loader, the step takes batches in turn that lie in memory. It works on the training
+thread, and holds and frees the GIL as a real one does. A loader that makes it wait for the GIL, or
+that frees big memory under it, shows here and not in a rate. Steps take about 5, 20 and 100 ms;
+`jpeg` is fed to the longest alone, as one worker makes no more. Beside the length of a step: the
+slowest in a thousand of the loop's calls of `next()`, and how late a thread of the same process
+wakes up that sleeps for a millisecond, again and again. It is late where somebody holds the GIL,
+and where the machine has no core for it, so see it beside "no loader".
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import threading
 import time
@@ -44,6 +46,7 @@ _CASES = {  # milliseconds of a step: how many, and fed with what
     100: (80, ("image-u8", "many", "jpeg")),
 }
 _WARM_STEPS = 20
+_NB_MADE = 20  # batches that are there: one alone would stay in the processor's cache
 _BAR = 1.02
 _MOST_JITTER_S = 0.001
 _TICK_S = 0.001
@@ -83,9 +86,12 @@ def step_s(contestant: str, workload: Workload, nb_step: int, nb_matmul: int) ->
     if contestant == _ALONE:
         from torch.utils.data import default_collate
 
-        dataset = workload.dataset()
-        batch = default_collate([dataset[index] for index in range(workload.batch_size)])
-        return _times(iter([batch] * (nb_step + _WARM_STEPS)), nb_matmul, nb_step)
+        dataset, size = workload.dataset(), workload.batch_size
+        made = [
+            default_collate([dataset[index] for index in range(k * size, (k + 1) * size)])
+            for k in range(_NB_MADE)
+        ]
+        return _times(itertools.cycle(made), nb_matmul, nb_step)
     with import_module(_MODULES[contestant]).batches(workload, _NB_WORKER) as batches:
         return _times(batches, nb_matmul, nb_step)
 
@@ -134,7 +140,7 @@ def _ticking() -> Iterator[list[float]]:
 
 
 def run(is_quick: bool, out: Path) -> list[Figure]:
-    """Time of a step with a loader over the time of the same step on one batch kept."""
+    """Time of a step with a loader over the time of the same step on batches in memory."""
     figures = []
     one_s = fresh.call(matmul_s)
     with tempfile.TemporaryDirectory() as folder:

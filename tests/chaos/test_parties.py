@@ -22,6 +22,7 @@ from swift_loader.sharing import TensorConsumer, TensorProducer
 from tests import datasets
 from tests.chaos.hits import descendants
 from tests.chaos.seeds import rounds
+from tests.chaos.test_kills import Progress, within_s
 from tests.process.sharing.parties import Numbers, Party, expected, number_of, say, starting
 from tests.ranks import run_ranks
 
@@ -60,10 +61,13 @@ def serve(nb_consumers: int, from_loader: bool) -> int:
     return 1
 
 
-def read(reconnect: float | None, from_loader: bool) -> tuple[list[list[int]], str]:
-    """The numbers of two epochs, and the plain error that ended them, if one did."""
+def read(reconnect: float | None, from_loader: bool) -> tuple[list[list[int]], str, float]:
+    """The numbers of two epochs, the plain error that ended them, if one did, and the longest wait
+    for a batch or that error, once the first batch was there.
+    """
     faulthandler.disable()
     epochs: list[list[int]] = []
+    progress = Progress()
     try:
         with TensorConsumer(PORT, reconnect=reconnect) as consumer:
             for epoch in range(2):
@@ -72,9 +76,12 @@ def read(reconnect: float | None, from_loader: bool) -> tuple[list[list[int]], s
                     epochs[-1].append(int(batch[1]) if from_loader else number_of(batch))
                     if epoch == 0 and len(epochs[0]) == 1:
                         say("up")  # all are here: the first epoch waits for that
+                        progress = Progress()
+                    progress()
     except LoaderError as error:
-        return epochs, type(error).__name__
-    return epochs, ""
+        progress()
+        return epochs, type(error).__name__, progress.longest_s
+    return epochs, "", progress.longest_s
 
 
 def hit_some(party: Callable[..., Party], seed: int, nb_hits: int) -> Counter[str]:
@@ -128,8 +135,9 @@ def _judge(
             reader.process.join(20)
             what["killed consumer"] += 1
             continue
-        epochs, error = reader.result()
+        epochs, error, longest_s = reader.result()
         what[error or "whole"] += 1
+        assert longest_s < within_s(), (whom, longest_s)
         if not error:
             assert epochs == whole, whom
         else:
@@ -167,6 +175,7 @@ def train(rank: int, seed: int, nb_hits: int) -> Any:
     victim, at = draw.randrange(2), draw.randrange(2, 40)
     how = draw.choice(["worker", "worker", "rank"])
     steps = []
+    progress = Progress()
     with hitting(workers, seed * 2 + rank, nb_hits if how == "worker" else 0):
         try:
             with SwiftLoader(
@@ -177,11 +186,15 @@ def train(rank: int, seed: int, nb_hits: int) -> Any:
                 for _ in range(3):
                     for batch in loader:
                         steps.append(batch.tolist())
+                        if len(steps) == 1:
+                            progress = Progress()
+                        progress()
                         if how == "rank" and rank == victim and len(steps) == at:
                             os.kill(os.getpid(), signal.SIGKILL)
         except LoaderError as error:
-            return how, steps, type(error).__name__
-    return how, steps, ""
+            progress()
+            return how, steps, type(error).__name__, progress.longest_s
+    return how, steps, "", progress.longest_s
 
 
 def ranks(seed: int, nb_hits: int) -> Counter[str]:
@@ -191,11 +204,13 @@ def ranks(seed: int, nb_hits: int) -> Counter[str]:
         assert not isinstance(one, Exception), one
     there = [one for one in told if one is not None]
     assert there
-    if len(there) == 2 and not any(error for _, _, error in there):
+    for *_, longest_s in there:
+        assert longest_s < within_s(), there
+    if len(there) == 2 and not any(error for _, _, error, _ in there):
         assert len(there[0][1]) == len(there[1][1])
     if len(there) == 1 and there[0][0] == "rank":
         assert there[0][2] in ("EqualStepsError", ""), there
-    return Counter(error or "whole" for _, _, error in there)
+    return Counter(error or "whole" for _, _, error, _ in there)
 
 
 def test_ranks_whose_workers_are_hit_keep_in_step() -> None:

@@ -28,6 +28,7 @@ __all__ = ["Ahead"]
 
 _UNDER_WAY = 256
 """Samples that one worker fetches at a time by coroutines; by threads, as many as there are."""
+_WRITTEN_AT_ONCE = 32
 
 
 class Ahead:
@@ -162,7 +163,7 @@ class Ahead:
             sample = _NOTHING
         self._finished.append((use, key, sample, time.perf_counter() - began_s))
         if len(self._finished) == 1:  # others that end now are written together with it
-            asyncio.get_running_loop().call_soon(self._end)
+            asyncio.get_running_loop().call_soon(self._end_some)
 
     def _fetch_one(self, key: int, use: Use) -> None:
         began_s = time.perf_counter()
@@ -173,17 +174,35 @@ class Ahead:
         self._finished.append((use, key, sample, time.perf_counter() - began_s))
         self._end()
 
+    def _end_some(self) -> None:
+        """Write a few of what has come, and let the loop run before the next few.
+
+        Requests that began together end together. If all of them were written before others are
+        begun, the processor would wait for the next ones, and these for the processor.
+        """
+        self._end_few()
+        if self._finished and not self._closed:
+            asyncio.get_running_loop().call_soon(self._end_some)
+
     def _end(self) -> None:
         """Write what has come, unless a thread is at that, which takes this along."""
-        while self._finished and self._ending.acquire(blocking=False):
-            try:
-                came = [self._finished.popleft() for _ in range(len(self._finished))]
-                self._write(came)
-            finally:
-                self._ending.release()
-            with self._lock:
-                self._under_way -= len(came)
-            self._go_on()
+        while self._finished and self._end_few():
+            pass
+
+    def _end_few(self) -> bool:
+        """Write up to `_WRITTEN_AT_ONCE`, and begin as many others. False: a thread is at that."""
+        if not self._ending.acquire(blocking=False):
+            return False
+        try:
+            count = min(len(self._finished), _WRITTEN_AT_ONCE)
+            came = [self._finished.popleft() for _ in range(count)]
+            self._write(came)
+        finally:
+            self._ending.release()
+        with self._lock:
+            self._under_way -= len(came)
+        self._go_on()
+        return True
 
     def _write(self, came: list[tuple[Use, int, Any, float]]) -> None:
         by_use: dict[Use, list[tuple[int, Any, float]]] = {}

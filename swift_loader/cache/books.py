@@ -24,14 +24,12 @@ place of the one that is wanted last, if that is wanted later.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
 
-from swift_loader.cache.extents import Extents
-from swift_loader.cache.farthest import Farthest
+from swift_loader.cache.extents import Extents, extent_of
 from swift_loader.cache.files import Index, Record
 from swift_loader.cache.held import Client, Counts, Key, Sample, Waiting, is_busy, is_free
 from swift_loader.cache.messages import (
@@ -41,15 +39,14 @@ from swift_loader.cache.messages import (
     IN_MEMORY,
     LOOKING,
     TO_MAKE,
-    UNPLANNED,
     Answer,
     Ask,
     Keep,
     Placed,
     Room,
-    Rows,
 )
-from swift_loader.cache.schedule import NEVER, Reach, Schedule
+from swift_loader.cache.schedule import NEVER
+from swift_loader.cache.wanted import Wanted
 from swift_loader.plan import Plan
 from swift_loader.telemetry.cache_stats import CacheStats
 
@@ -81,15 +78,10 @@ class Books:
         self._extents = Extents(span, page)
         self._index = index
         self._samples: dict[Key, Sample] = {}
-        self._order: Farthest[Key] = Farthest()  # what is in memory
+        self._wanted = Wanted()
+        self._order = self._wanted.order
         self._clients: dict[int, Client] = {}
-        self._course: Plan | None = None
-        self._schedule = Schedule(None)
-        self._variant = 0
-        self._variant_since = -1  # epoch
-        self._reach = Reach(0)
         self._counts: defaultdict[int, Counts] = defaultdict(Counts)
-        self._is_short = False  # while there is room for all, nobody needs to know what may go
         self._kept = self._evicted = self._refused = 0
         self.freed: list[Freed] = []
         self.written: list[Record] = []
@@ -120,11 +112,7 @@ class Books:
 
     def follow(self, plan: Plan) -> None:
         """Epochs go by this plan from now on."""
-        if plan != self._course:
-            self._course = plan
-            self._schedule = Schedule(plan)
-            self._reach = Reach(self._schedule.steps)
-            self._forget_times()  # until they are asked for again
+        self._wanted.follow(plan)
 
     # ---- asking
 
@@ -135,7 +123,7 @@ class Books:
         me, claims = self._clients[client], ask.how != LOOKING
         if ask.done:
             self.done(client, ask.done)
-        self._note_epoch(ask)
+        self._wanted.note(ask)
         counts = self._counts[ask.consumer]
         pinned: list[Sample] = []
         table: list[int] = []  # row after row
@@ -171,8 +159,8 @@ class Books:
             counts.hit_bytes += sum([each.numbers + each.skeleton for each in pinned])
             counts.saved_us += sum([each.cost_us for each in pinned])
             me.pinned.setdefault(ask.serial, []).extend(pinned)
-            if self._is_short:
-                for sample, time in zip(pinned, self._times(ask, pinned), strict=True):
+            if self._wanted.is_short:
+                for sample, time in zip(pinned, self._wanted.times(ask, pinned), strict=True):
                     self._order.put(sample.key, time)
         return Answer(ask.serial, np.array(table, np.int64).reshape(-1, 6))
 
@@ -200,37 +188,88 @@ class Books:
 
     # ---- keeping
 
+    def blocks_for(self, room: Room) -> list[int]:
+        """Where blocks begin that are worth making whole before `room` is given.
+
+        None once room is scarce: what lies there then is given back page by page.
+        """
+        if self._wanted.is_short:
+            return []
+        nbytes = sum(map(extent_of, (room.rows[:, 5] + room.rows[:, 6]).tolist()))
+        return self._extents.blocks_for(nbytes, self._memory - self._used)
+
+    def made_whole(self, block: int) -> None:
+        """One of them is there."""
+        self._extents.made_whole(block)
+
     def room(self, client: int, room: Room) -> Placed:
         """Where the client may write samples that it has made. Raises `OSError` of the files."""
         me = self._clients[client]
-        placed = []
         rows = room.rows.tolist()
-        for row, time in zip(rows, self._times_of_new(rows), strict=True):
-            variant, number, _, _, ahead, numbers, skeleton, cost_us = row
+        samples: list[Sample | None] = []
+        for variant, number, _, _, _, numbers, skeleton, cost_us in rows:
             key = variant, number
             sample = self._samples.get(key)
             if sample is None:
                 sample = self._samples[key] = Sample(key)
             if sample.offset >= 0 or sample.maker not in (None, client):
-                placed.append((-1, -1, -1))  # somebody else has been faster
+                samples.append(None)  # somebody else has been faster
                 continue
             sample.maker = client
             me.made.add(key)
             sample.numbers, sample.skeleton = numbers, skeleton
             sample.cost_us = max(sample.cost_us, cost_us)
-            extent = sample.extent
-            start = self._room_for(extent, time if ahead else self._may_go_after(time))
-            if start is not None:
-                self._extents.take(start, extent)
-                sample.offset = start
-                self._order.put(key, time)
-                sample.pins += 1  # until it is written
-            else:
+            samples.append(sample)
+        whole = 0  # up to here it is better to write through the mapping
+        if self._place_run([sample for sample in samples if sample is not None]):
+            whole = self._extents.whole
+        else:
+            self._place_each(samples, rows)
+        table: list[int] = []
+        for sample in samples:
+            if sample is None:
+                table += -1, -1, -1, 0
+                continue
+            if self._index is not None and sample.file is None and not sample.key[0]:
+                sample.placed_in = self._index.place(sample.numbers + sample.skeleton)
+            table += sample.offset, *(sample.placed_in or (-1, -1)), int(0 <= sample.offset < whole)
+        return Placed(room.serial, np.array(table, np.int64).reshape(-1, 4))
+
+    def _place_run(self, samples: list[Sample]) -> bool:
+        """Place these one after the other, if there is room for all."""
+        sizes = [sample.extent for sample in samples]
+        nbytes = sum(sizes)
+        start = None if self._wanted.is_short or not nbytes else self._extents.hole(nbytes)
+        if start is None:
+            return False
+        own = _OWN_BYTES * len(sizes)
+        if self._used + self._extents.cost(start, nbytes) + own > self._memory:
+            return False
+        self._extents.take_run(start, sizes)
+        for sample, size in zip(samples, sizes, strict=True):
+            self._placed(sample, start, NEVER)  # nobody needs to know yet
+            start += size
+        return True
+
+    def _place_each(self, samples: list[Sample | None], rows: list[list[int]]) -> None:
+        """Find room for each of these; others may go for it."""
+        ahead = bool(rows and rows[0][4])
+        for sample, time in zip(samples, self._wanted.times_of_new(rows), strict=True):
+            if sample is None:
+                continue
+            start = self._room_for(
+                sample.extent, time if ahead else self._wanted.may_go_after(time)
+            )
+            if start is None:
                 self._refused += 1
-            if self._index is not None and sample.file is None and not variant:
-                sample.placed_in = self._index.place(numbers + skeleton)
-            placed.append((sample.offset, *(sample.placed_in or (-1, -1))))
-        return Placed(room.serial, np.array(placed, np.int64).reshape(-1, 3))
+                continue
+            self._extents.take_run(start, (sample.extent,))
+            self._placed(sample, start, time)
+
+    def _placed(self, sample: Sample, start: int, time: int) -> None:
+        sample.offset = start
+        self._order.put(sample.key, time)
+        sample.pins += 1  # until it is written
 
     def keep(self, client: int, keep: Keep) -> list[Reply]:
         """What was placed is written, or isn't; `written` has what the index is to be told."""
@@ -258,8 +297,11 @@ class Books:
                 sample.there = True
                 sample.pins -= 1
                 self._kept += 1
-            self._drop_placed(sample)
-            samples.append(sample)
+            if not sample.there:
+                self._drop_placed(sample)
+            sample.placed_in = None
+            if sample.waits or not sample.there:
+                samples.append(sample)
         return [reply for sample in samples for reply in self._released(sample)]
 
     def figures(self, consumer: int) -> CacheStats:
@@ -286,79 +328,6 @@ class Books:
     def _used(self) -> int:
         return self._extents.resident + _OWN_BYTES * len(self._order)
 
-    def _note_epoch(self, ask: Ask) -> None:
-        """Once an epoch: what was not used in its time has another one."""
-        if ask.variant != self._variant and ask.epoch > self._variant_since:
-            self._forget_times()
-            self._variant, self._variant_since = ask.variant, ask.epoch
-        if ask.ahead or not self._schedule.steps:
-            return
-        reach = self._reach
-        if not reach.note(ask.epoch, ask.k) or not self._is_short:
-            return
-        # Consumers may be an epoch apart: what the one before may still use is left as it is.
-        begin = self._schedule.time(ask.epoch - 1, 0)
-        known = begin + reach.batches if reach.has_changed else math.inf
-        stale = self._order.outside(begin, known)
-        times = self._after(np.array([number for _, number in stale], np.int64), ask.epoch - 1)
-        for key, time in zip(stale, times.tolist(), strict=True):
-            self._order.put(key, time if key[0] == self._variant else NEVER)
-
-    def _times(self, ask: Ask, samples: list[Sample]) -> list[int]:
-        """When each of these is wanted again after this."""
-        if ask.epoch == UNPLANNED or ask.variant != self._variant or not self._schedule.steps:
-            return [NEVER] * len(samples)
-        numbers = np.array([sample.key[1] for sample in samples], np.int64)
-        found: list[int] = self._after(numbers, ask.epoch).tolist()
-        return found
-
-    def _forget_times(self) -> None:
-        for key in self._order.outside(NEVER):
-            self._order.put(key, NEVER)
-
-    def _fall_short(self) -> None:
-        """Room is scarce from now on: know when each sample is wanted, as if it always had been."""
-        self._is_short = True
-        epoch, deepest = self._reach.epoch, self._reach.deepest
-        if epoch < 0:
-            return
-        keys = [key for key in self._order.outside(NEVER + 1) if key[0] == self._variant]
-        numbers = np.array([number for _, number in keys], np.int64)
-        wanted = self._after(numbers, epoch - 1)
-        used = wanted < self._schedule.time(epoch, deepest)
-        wanted[used] = self._after(numbers[used], epoch)
-        for key, time in zip(keys, wanted.tolist(), strict=True):
-            self._order.put(key, time)
-
-    def _after(self, numbers: Rows, epoch: int) -> Rows:
-        """When these are wanted next after their use in `epoch`, by epochs as long as the last."""
-        return self._schedule.after(numbers, epoch, self._reach.batches)
-
-    def _times_of_new(self, rows: list[list[int]]) -> list[int]:
-        """When each sample of these rows of `Room`, all for one batch, is wanted next."""
-        if not rows:
-            return []
-        variant, _, epoch, k, ahead, *_ = rows[0]
-        if epoch == UNPLANNED or variant != self._variant or not self._schedule.steps:
-            return [NEVER] * len(rows)
-        if ahead:
-            return [self._schedule.time(epoch, k)] * len(rows)
-        numbers = np.array([row[1] for row in rows], np.int64)
-        found: list[int] = self._after(numbers, epoch).tolist()
-        return found
-
-    def _may_go_after(self, time: int) -> int:
-        """What is wanted after this may go for a sample that is wanted at `time`.
-
-        That is what the epoch of `time` doesn't reach, and where epochs end early, what is wanted
-        most of an epoch later: its place is free again by then.
-        """
-        steps, reach = self._schedule.steps, self._reach.batches
-        if time == NEVER or not steps:
-            return NEVER
-        end = self._schedule.time(time // steps, reach)
-        return end if reach == steps else min(end, time + reach * 3 // 4)
-
     def _room_for(self, nbytes: int, time: int) -> int | None:
         """Where so many bytes fit, once what is wanted after `time` may go."""
         if not 0 < nbytes <= self._memory - _OWN_BYTES:
@@ -370,8 +339,10 @@ class Books:
             missing = self._used + self._extents.cost(start, nbytes) + _OWN_BYTES - self._memory
             if missing <= 0:
                 return start
-            if not self._is_short:
-                self._fall_short()
+            if not self._wanted.is_short:
+                self._wanted.fall_short()
+                self._give_back(self._extents.give_ready())
+                continue
             victims, found = [], 0
             order = self._order.later_than(time)
             for key in order:
@@ -389,12 +360,14 @@ class Books:
                 self._evicted += 1
 
     def _evict(self, sample: Sample) -> None:
-        freed = self._extents.give(sample.offset, sample.extent)
-        if freed is not None:
-            self.freed.append(Freed(*freed))
+        self._give_back(self._extents.give(sample.offset, sample.extent))
         self._order.remove(sample.key)
         sample.offset, sample.there = -1, False
         self._forget(sample)
+
+    def _give_back(self, freed: tuple[int, int] | None) -> None:
+        if freed is not None:
+            self.freed.append(Freed(*freed))
 
     def _forget(self, sample: Sample) -> None:
         if is_free(sample) and not sample.waits:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from swift_loader.cache.extents import BLOCK_BYTES
 from swift_loader.cache.files import ForeignError, checksum, data_path, open_private
 from swift_loader.cache.messages import (
     CLAIMING,
@@ -48,7 +49,7 @@ from swift_loader.cache.starting import connect_or_start
 from swift_loader.plan import Plan
 from swift_loader.telemetry.cache_stats import CacheStats
 from swift_loader.transport.channel import Channel, ChannelClosedError
-from swift_loader.transport.memory import map_private, map_shared
+from swift_loader.transport.memory import map_aligned, map_private
 from swift_loader.transport.table import pack, unpack
 
 __all__ = ["Client", "StoreGoneError", "StoreSilentError", "Use"]
@@ -118,12 +119,13 @@ class Client:
             raise self._silent()
         fd = channel.take_fd()
         try:
-            self._mapping = map_shared(fd, entered.span)
+            self._mapping, start = map_aligned(fd, entered.span, BLOCK_BYTES)
         except BaseException:
             os.close(fd)
             raise
         self._memory_fd = fd
-        self._memory: NDArray[np.uint8] = np.frombuffer(self._mapping, np.uint8)
+        self._memory: NDArray[np.uint8]
+        self._memory = np.frombuffer(self._mapping, np.uint8, entered.span, start)
         self._folder = Path(entered.folder) if entered.folder is not None else None
         self.note = entered.note
         if self._plan is not None:
@@ -288,19 +290,25 @@ class Client:
         placed: Placed = self._receive(Placed)
         return placed.rows
 
-    def write_memory(self, offset: int, pieces: list[Any], nbytes: int) -> None:
+    def write_memory(self, offset: int, pieces: list[Any], nbytes: int, is_there: bool) -> None:
         """Put buffers, of `nbytes` together, one after the other.
 
-        By the descriptor where that can be: through the mapping, each fresh page would be faulted
-        in and filled with zeros first.
+        By the descriptor, unless the memory is there: through the mapping, each fresh page would be
+        faulted in and filled with zeros first.
         """
+        if is_there:
+            for piece in pieces:
+                data = np.frombuffer(piece, np.uint8)
+                self._memory[offset : offset + len(data)] = data
+                offset += len(data)
+            return
         done = 0
         if sys.platform == "linux":
             with suppress(OSError):  # a limit of files' sizes, which the mapping doesn't have
                 done = os.pwritev(self._memory_fd, pieces, offset)
         if done < nbytes:
-            data = b"".join(pieces)
-            self._memory[offset + done : offset + nbytes] = np.frombuffer(data, np.uint8)[done:]
+            data = np.frombuffer(b"".join(pieces), np.uint8)
+            self._memory[offset + done : offset + nbytes] = data[done:]
 
     def write_file(self, segment: int, offset: int, pieces: list[Any], nbytes: int) -> int | None:
         """The same into a segment: the checksum of all; None where it can't be written.

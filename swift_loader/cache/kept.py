@@ -77,10 +77,10 @@ class Writer:
         )
         rows = []
         for (key, laid), place in zip(waiting, placed.tolist(), strict=True):
-            offset, segment, file_offset = place
+            offset, segment, file_offset, is_there = place
             check = None
             if offset >= 0:
-                client.write_memory(offset, laid.pieces, laid.nbytes)
+                client.write_memory(offset, laid.pieces, laid.nbytes, bool(is_there))
             if segment >= 0:
                 check = client.write_file(segment, file_offset, laid.pieces, laid.nbytes)
             in_file = check is not None

@@ -159,10 +159,12 @@ class Room(_Table):
 
 @message
 class Placed(_Table):
-    """A row each: offset in memory, segment, offset in its file; -1 where it is not kept there."""
+    """A row each: offset in memory, segment, offset in its file; -1 where it is not kept there. And
+    whether that memory is there already, so that it is best written through the mapping.
+    """
 
     __slots__ = ()
-    columns = 3
+    columns = 4
 
 
 @message

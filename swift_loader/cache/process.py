@@ -18,6 +18,7 @@ import sys
 from contextlib import suppress
 from mmap import PAGESIZE
 
+from swift_loader.cache.blocks import Blocks
 from swift_loader.cache.books import Books, Reply
 from swift_loader.cache.files import Index, folder_of, write_about
 from swift_loader.cache.messages import (
@@ -66,6 +67,7 @@ class Store:
         self._books: Books | None = None
         self._index: Index | None = None
         self._region = -1
+        self._blocks: Blocks | None = None
         self._span = 0
         self._note = ""
         self._in_trouble = False
@@ -173,6 +175,7 @@ class Store:
         pages = -(-name.memory // PAGESIZE)
         self._span = max(1, pages) * PAGESIZE * (_SPAN if holes else 1)
         self._region = create_region(self._span, "cache")
+        self._blocks = Blocks.of(self._region, self._span)
         if name.disk is not None:
             self._index = self._open_files(name, name.disk)
         self._books = Books(name.memory, self._span, PAGESIZE, self._index)
@@ -207,6 +210,10 @@ class Store:
             self._stop_writing(str(error))
 
     def _room(self, books: Books, client: int, message: Room) -> Placed:
+        for block in books.blocks_for(message):
+            if self._blocks is None or not self._blocks.make(block):
+                break
+            books.made_whole(block)
         try:
             return books.room(client, message)
         except OSError as error:

@@ -21,6 +21,7 @@ __all__ = [
     "Mapping",
     "create_region",
     "filled_region",
+    "map_aligned",
     "map_private",
     "map_shared",
     "round_up",
@@ -97,14 +98,28 @@ def _map(fd: int, nbytes: int, flags: int) -> Mapping:
     if os.fstat(fd).st_size < nbytes:
         raise ValueError("a mapping can't be longer than its region")
     # Before, `mmap` keeps a copy of the descriptor. So it gets a place, and `fd` is mapped there.
-    place = Mapping(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=prot)
-    start = ctypes.c_char.from_buffer(place)
-    address = ctypes.addressof(start)
-    del start  # or the place could not be closed
+    return _map_at_place(fd, nbytes, flags, 1)[0]
+
+
+def map_aligned(fd: int, nbytes: int, alignment: int) -> tuple[Mapping, int]:
+    """A shared mapping, and where in it `fd` begins: at an address that `alignment` divides.
+
+    So the system can map large pages whole. What lies before and behind is private memory.
+    """
+    return _map_at_place(fd, nbytes, mmap.MAP_SHARED, alignment)
+
+
+def _map_at_place(fd: int, nbytes: int, flags: int, alignment: int) -> tuple[Mapping, int]:
+    prot = mmap.PROT_READ | mmap.PROT_WRITE
+    around = alignment if alignment > _PAGE_BYTES else 0
+    place = Mapping(-1, nbytes + around, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=prot)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(place))
+    start = -address % alignment
+    address += start
     if _libc.mmap(address, nbytes, prot, flags | _MAP_FIXED, fd, 0) != address:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    return place
+    return place, start
 
 
 _MAP_FIXED = 0x10  # on Linux and macOS

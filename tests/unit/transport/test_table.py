@@ -75,7 +75,7 @@ MESSAGES = [
     cache.Ask(8, 7, 1, cache.UNPLANNED, 0, 0, False, KEYS, cache.WAITING),
     cache.Answer(9, np.arange(12).reshape(2, 6)),
     cache.Room(10, np.arange(16).reshape(2, 8)),
-    cache.Placed(11, np.arange(6).reshape(2, 3)),
+    cache.Placed(11, np.arange(8).reshape(2, 4)),
     cache.Keep(12, np.arange(10).reshape(2, 5)),
     cache.Done(2**64 - 1),
     cache.Trouble("no space left"),

@@ -97,6 +97,7 @@ class Fetcher:
         self._cells = self._progress = progress
         self._many = getattr(dataset, "__getitems__", None)
         self._source_of = getattr(dataset, "samples_of_same_source", None)
+        self._append_each = getattr(dataset, "append_each", None)  # a mixture's, in one call
         self.loop = Loop() if is_asynchronous(dataset) else None
         self.pool = (
             ThreadPoolExecutor(threads, thread_name_prefix="swift_loader-fetch")
@@ -138,6 +139,8 @@ class Fetcher:
         try:
             if self._dataset is self._stopwatch:
                 self._stopwatch.fetch(indices, samples, progress)
+            elif self._append_each is not None:
+                self._append_each(indices, samples, progress)
             else:
                 for index in indices:
                     progress[0] = index

@@ -231,7 +231,7 @@ def _holes(
 
 def _limits(was: MixturePlan, new: MixturePlan, epoch: int, begin: int) -> tuple[int, ...]:
     """How many positions of each source may still come in an epoch that ends with its sources."""
-    had = was.samples_by_source(epoch, was.first_position, begin)
+    had = was.samples_by_source(epoch, [(was.first_position, begin)])
     left = {
         name: limit * size - count
         for name, limit, size, count in zip(

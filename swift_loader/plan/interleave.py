@@ -22,13 +22,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ONE", "Interleaver", "Shares", "Stretch"]
+__all__ = ["CHUNK", "ONE", "Interleaver", "Shares", "Stretch"]
 
 _BITS = 40
 ONE = 1 << _BITS
 """Shares, phases and debts are in units of ``1 / ONE``."""
-_CHUNK = 1 << 20
-"""Positions that are split at a time; ``_CHUNK * ONE`` fits int64."""
+CHUNK = 1 << 20
+"""Positions that are split at a time; ``CHUNK * ONE`` fits int64."""
 
 
 class Shares(NamedTuple):
@@ -84,6 +84,30 @@ class Interleaver:
         """How many of each source come before `position`."""
         return self._passed(shares, position)[: self._nb_sources]
 
+    def counts_within(
+        self, shares: Shares, start: int, spans: Sequence[tuple[int, int]]
+    ) -> list[int]:
+        """How many of each source stand in all `spans` together; position 0 is at `start` there.
+
+        Needs ascending spans that lie within `CHUNK` positions.
+        """
+        origin = spans[0][0]
+        firsts = [0] * len(self._leaves)  # of the positions that pass through a node
+        firsts[-1] = origin - start
+        near = [(first - origin, last - origin) for first, last in spans]
+        bounds = {len(self._leaves) - 1: np.array(near, np.int64)}
+        for inner in reversed(range(len(self._sides))):
+            node = self._nb_sources + inner
+            left, right = self._sides[inner]
+            there = bounds.pop(node)
+            before, rest = divmod(shares.ratios[inner] * firsts[node] + shares.phases[inner], ONE)
+            to_left = (there * shares.ratios[inner] + rest) >> _BITS
+            firsts[left], firsts[right] = before, firsts[node] - before
+            bounds[left], bounds[right] = to_left, there - to_left
+        return [
+            int((bounds[leaf][:, 1] - bounds[leaf][:, 0]).sum()) for leaf in range(self._nb_sources)
+        ]
+
     def goes_on(self, shares: Shares, position: int, weights: Sequence[float]) -> Shares:
         """With other weights from `position` on, which is counted from 0 then."""
         passed = self._passed(shares, position)[self._nb_sources :]
@@ -95,8 +119,8 @@ class Interleaver:
 
     def split(self, shares: Shares, first: int, last: int) -> Iterator[Stretch]:
         """The positions ``[first, last)`` by source; time and memory are proportional to them."""
-        for start in range(first, last, _CHUNK):
-            stop = min(start + _CHUNK, last)
+        for start in range(first, last, CHUNK):
+            stop = min(start + CHUNK, last)
             where = np.arange(start - first, stop - first, dtype=np.int64)
             yield from self._split(shares, len(self._leaves) - 1, start, where)
 

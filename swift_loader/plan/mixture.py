@@ -28,9 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from .interleave import ONE, Interleaver, Shares
+from .interleave import CHUNK, ONE, Interleaver, Shares
 from .keys import key64
 from .mixture_fields import Exhausted, Hole, Weights, wrong_field
+from .partition import Span, ascend
 from .rounds import Round, samples_of
 
 __all__ = ["Exhausted", "Hole", "MixturePlan", "Piece", "Shuffling", "Weights"]
@@ -169,20 +170,21 @@ class MixturePlan:
             owes - count * ONE for owes, count in zip(owed, self._passed(place), strict=True)
         )
 
-    def samples_by_source(self, epoch: int, first: int, last: int) -> list[int]:
-        """How many samples of each source the positions ``[first, last)`` hold."""
-        if first < self.first_position:
-            found = [0] * len(self.names)
+    def samples_by_source(self, epoch: int, spans: Sequence[Span]) -> list[int]:
+        """How many samples of each source the positions of `spans` hold."""
+        found = [0] * len(self.names)
+        begin = self.first_position
+        if min(spans)[0] < begin:
             for position, source, _, size in self.holes:
-                if first <= position < last:
+                if any(first <= position < last for first, last in spans):
                     found[source] += size
-            if last <= self.first_position:
-                return found
-            rest = self.samples_by_source(epoch, self.first_position, last)
-            return [a + b for a, b in zip(found, rest, strict=True)]
-        before = self._passed(self._place(epoch, first))
-        after = self._passed(self._place(epoch, last))
-        return [size * (b - a) for size, a, b in zip(self.batch_sizes, before, after, strict=True)]
+            spans = [(max(first, begin), last) for first, last in spans if last > begin]
+        shift = self._place(epoch, 0)
+        counts = self._within([(first + shift, last + shift) for first, last in spans])
+        return [
+            before + size * count
+            for before, size, count in zip(found, self.batch_sizes, counts, strict=True)
+        ]
 
     def located(self, epoch: int, first: int, last: int) -> Iterator[Hole]:
         """What stands at the positions ``[first, last)``, ascending, as `holes` have it."""
@@ -333,6 +335,19 @@ class MixturePlan:
         counts = self._tree.counts(piece.shares, place - piece.start)
         return [a + b for a, b in zip(piece.passed, counts, strict=True)]
 
+    def _within(self, places: Sequence[Span]) -> Sequence[int]:
+        """Positions of each source at these places."""
+        if not places:
+            return [0] * len(self.names)
+        first, last = places[0][0], places[-1][1]
+        piece = self._pieces[self._piece(first)]
+        are_near = last - first <= CHUNK and piece is self._pieces[self._piece(last)]
+        if len(places) > 2 and are_near and ascend(places):
+            return self._tree.counts_within(piece.shares, piece.start, places)
+        between = ((self._passed(first), self._passed(last)) for first, last in places)
+        counts = [[b - a for a, b in zip(*passed, strict=True)] for passed in between]
+        return [sum(column) for column in zip(*counts, strict=True)]
+
     # ---- arrays
 
     def _split(
@@ -365,8 +380,9 @@ class MixturePlan:
         batches: list[Any] = [None] * (last - first)
         for source, before, where in self._split(epoch, first, last):
             size = self.batch_sizes[source]
+            found = self._samples(source, before, size * len(where), shuffling)
             for number, place in enumerate(where.tolist()):
-                batches[place] = self._samples(source, before + size * number, size, shuffling)
+                batches[place] = found[size * number : size * (number + 1)]
         return np.concatenate(batches) if len(batches) > 1 else batches[0]
 
     def _of_holes(

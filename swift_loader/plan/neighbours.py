@@ -1,7 +1,7 @@
 """The batches of one consumer, for a worker that makes one after the other.
 
 A worker looks up neighbouring small batches together, a few hundred samples at a time. That costs a
-third of looking up each batch by itself.
+third of looking up each batch by itself, and of a mixture a tenth.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from .plan import Plan
 __all__ = ["Neighbours"]
 
 _SAMPLES = 512
+_SAMPLES_OF_MIXTURE = 2048
 _NEAR = 4  # batches are looked up together where at least one in so many was asked for
 
 
@@ -24,6 +25,7 @@ class Neighbours:
         self._epoch = -1
         self._asked = -1  # the latest batch
         self._first = self._last = 0  # those that were looked up
+        self._odd = 0  # of those before, not all have the same size
         self._indices: list[int] = []
         self._size = 0
         self._key = 0
@@ -39,23 +41,33 @@ class Neighbours:
                 return self._indices[start : start + self._size], key64(self._key, k)
         else:
             self._plan, self._epoch, self._asked = plan, epoch, k
-            self._first = self._last = 0
+            self._first = self._last = self._odd = 0
         consumer = self.consumer
         return plan.batch(epoch, consumer, k).tolist(), plan.batch_seed(epoch, consumer, k)
 
     def _look_up(self, plan: Plan, epoch: int, k: int) -> None:
         """The batches around `k`, if more of them will be asked for, and are all of one size."""
         self._first = self._last = 0
-        size = plan.batch_size
-        count = _SAMPLES // size
+        size = plan.full_batch
+        if not size or k < self._odd:
+            return
+        count = (_SAMPLES if plan.mixture is None else _samples_of_mixture(plan)) // size
         if not 0 < k - self._asked <= count // _NEAR:
             return
         first = k - k % count
-        last = min(first + count, plan.nb_batches(self.consumer))
+        # The last two may be short.
+        last = min(first + count, plan.nb_batches(self.consumer) - 2)
         if k >= last:
             return
         indices: list[int] = plan.batches(epoch, self.consumer, first, last).tolist()
-        if len(indices) == (last - first) * size:  # no batch has more than `size`
-            self._first, self._last, self._size = first, last, size
-            self._indices = indices
-            self._key = plan.seed_key(epoch, self.consumer)
+        if len(indices) != (last - first) * size:  # before a resume they had another size
+            self._odd = last
+            return
+        self._first, self._last, self._size = first, last, size
+        self._indices = indices
+        self._key = plan.seed_key(epoch, self.consumer)
+
+
+def _samples_of_mixture(plan: Plan) -> int:
+    """More, since each source costs a look-up of its own; of all consumers together."""
+    return max(_SAMPLES, _SAMPLES_OF_MIXTURE // plan.nb_consumer)

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Literal
 
 Tail = Literal["balanced", "drop", "pad"]
@@ -114,8 +114,8 @@ class PartitionBySteps(Partition):
 
     def segments(self, consumer: int, first: int, last: int) -> list[Span]:
         """See `Partition.segments`; here an interval for each batch, but where these touch."""
-        found: list[Span] = []
-        for k in range(first, last):
+        found = self._full_segments(consumer, first, min(last, self._nb_full))
+        for k in range(max(first, self._nb_full), last):
             for start, stop in self._segment(consumer, k):
                 if found and found[-1][1] == start:
                     found[-1] = found[-1][0], stop
@@ -135,6 +135,22 @@ class PartitionBySteps(Partition):
         """How many places lie in the steps before step `k`."""
         return sum(self._before(consumers, k) for consumers in self._alike)
 
+    @cached_property
+    def _nb_full(self) -> int:
+        """Steps in whose beginning all consumers have full batches; all but the last one or two."""
+        parts = [self._part(consumers[0]) for consumers in self._alike if len(range(*consumers))]
+        return max(0, min((size - 1) // self.batch_size for _, size, _ in parts))
+
+    def _full_segments(self, consumer: int, first: int, last: int) -> list[Span]:
+        """Those of steps before `_nb_full`; a walk through steps would cost more than the rest."""
+        size, step = self.batch_size, self.batch_size * self.nb_consumer
+        if first >= last:
+            return []
+        if self.nb_consumer == 1:
+            return [(first * size, last * size)]
+        own = consumer * size
+        return [(at + own, at + own + size) for at in range(first * step, last * step, step)]
+
     def _segment(self, consumer: int, k: int) -> list[Span]:
         start = self.step_start(k)
         for first, last in self._alike:
@@ -149,8 +165,9 @@ class PartitionBySteps(Partition):
         nb_positions = self.nb_positions
         if stop <= nb_positions:
             return [(start, stop)]
-        if start >= nb_positions:
-            return [(start - nb_positions, stop - nb_positions)]
+        start, stop = start % nb_positions, start % nb_positions + stop - start
+        if stop <= nb_positions:
+            return [(start, stop)]
         return [(start, nb_positions), (0, stop - nb_positions)]
 
     @cached_property
@@ -207,6 +224,11 @@ def complement(length: int, intervals: Iterable[Span]) -> list[Span]:
     if end < length:
         gaps.append((end, length))
     return gaps
+
+
+def ascend(spans: Iterable[Span]) -> bool:
+    """Whether each begins where the one before has ended, or later."""
+    return all(a[1] <= b[0] for a, b in pairwise(spans))
 
 
 def joined(spans: Sequence[Span]) -> tuple[Span, ...]:

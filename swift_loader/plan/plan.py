@@ -20,6 +20,7 @@ from .keys import key64
 from .mixture import MixturePlan, Shuffling
 from .partition import Partition, PartitionBySteps, Span, Stream, Tail
 from .shuffle import shuffled
+from .stretches import indices_of
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
@@ -128,6 +129,12 @@ class Plan:
         kind = Partition if self.mixture is None else PartitionBySteps
         return kind(len(self.stream), self.nb_consumer, self.batch_size, self.tail)
 
+    @cached_property
+    def full_batch(self) -> int:
+        """Samples in a batch that is not short; 0: they differ by source."""
+        sizes = (1,) if self.mixture is None else self.mixture.batch_sizes
+        return self.batch_size * sizes[0] if len(set(sizes)) == 1 else 0
+
     def nb_batches(self, consumer: int) -> int:
         """Batches of a consumer in one epoch; IndexError if there is no such consumer.
 
@@ -151,23 +158,25 @@ class Plan:
 
         Needs ``0 <= first < last <= nb_batches(consumer)``.
         """
-        pieces = [
-            self._indices(epoch, begin, end)
-            for start, stop in self.partition.segments(consumer, first, last)
-            for begin, end in self.stream.positions(start, stop)
-        ]
+        spans = self._spans_of(consumer, first, last)
+        if self.mixture is not None:
+            return indices_of(self.mixture, epoch, spans, self._shuffling)
+        pieces = [self._indices(epoch, *span) for span in spans]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def samples_by_source(self, epoch: int, consumer: int, first: int, last: int) -> list[int]:
         """Of a mixture: how many samples of each source the batches ``[first, last)`` have."""
         assert self.mixture is not None
         self._check(consumer, last - 1)
-        pieces = [
-            self.mixture.samples_by_source(epoch, begin, end)
+        return self.mixture.samples_by_source(epoch, self._spans_of(consumer, first, last))
+
+    def _spans_of(self, consumer: int, first: int, last: int) -> list[Span]:
+        """Where the batches ``[first, last)`` stand."""
+        return [
+            span
             for start, stop in self.partition.segments(consumer, first, last)
-            for begin, end in self.stream.positions(start, stop)
+            for span in self.stream.positions(start, stop)
         ]
-        return [sum(column) for column in zip(*pieces, strict=True)]
 
     def batch_seed(self, epoch: int, consumer: int, k: int) -> int:
         """Seed in ``[0, 2**64)`` of the random draws in a batch; IndexError if there is no such.
@@ -198,8 +207,6 @@ class Plan:
             raise IndexError(f"batch {k} is not in [0, {nb_batches})")
 
     def _indices(self, epoch: int, first: int, last: int) -> NDArray[np.int64]:
-        if self.mixture is not None:
-            return self.mixture.indices(epoch, first, last, self._shuffling)
         if not self.shuffle:
             return np.arange(first, last, dtype=np.int64)
         return shuffled(

@@ -42,8 +42,8 @@ _RUNS_BY_LENGTH = 32
 """So many times as many runs are mixed as they are long."""
 _BLOCK = 512
 """Positions that are computed together at least: neighbouring batches share the cost."""
-_BLOCKS_KEPT = 16
-"""At most 16 * 4096 * 8 bytes = 0.5 MB a process."""
+_BLOCKS_KEPT = 256
+"""Of a mixture, each source needs one or two. Most have 512 positions: 1 MB a process."""
 _FEISTEL_ROUNDS = 4
 """Each changes both halves once."""
 
@@ -126,7 +126,7 @@ class _Layout:
         return start, min(start + size, stop)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=_BLOCKS_KEPT)
 def _layout(nb_samples: int, window: int) -> _Layout:
     run = isqrt(window // _RUNS_BY_LENGTH)
     if run <= 1 or window >= nb_samples:
@@ -183,7 +183,7 @@ def _in_runs(
     return indices
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=_BLOCKS_KEPT)
 def _group(
     layout: _Layout, first: int, runs: int, key: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -72,7 +72,8 @@ class Blended:
         self._collate = tuple(one.collate_fn for one in ingredients)
         self._with_source = with_source
         self.lengths_of_sources = tuple(map(len, datasets))
-        self._ends = tuple(accumulate(self.lengths_of_sources))
+        *self._starts, self._length = accumulate(self.lengths_of_sources, initial=0)
+        self._finishes = with_source or any(self._transforms)
         self._many = [getattr(dataset, "__getitems__", None) for dataset in self._datasets]
         if any(map(callable, self._many)):
             self.__getitems__ = self._get_many
@@ -84,11 +85,28 @@ class Blended:
             self.set_epoch = self._set_epoch
 
     def __len__(self) -> int:
-        return self._ends[-1]
+        return self._length
 
     def __getitem__(self, index: int) -> Any:
         source, place = self._find(index)
         return self._finish(source, self._datasets[source][place])
+
+    def append_each(
+        self, indices: Any, samples: list[Any], progress: MutableSequence[int] | memoryview
+    ) -> None:
+        """Append the samples of these, one by one; `progress[0]` is set to each index before.
+
+        By `__getitem__` the calls of ours would take as long as a source of views does.
+        """
+        starts, length, datasets = self._starts, self._length, self._datasets
+        finish = self._finish if self._finishes else None
+        for index in indices:
+            progress[0] = index
+            if not 0 <= index < length:
+                raise self._missing(index)
+            source = bisect_right(starts, index) - 1
+            sample = datasets[source][index - starts[source]]
+            samples.append(sample if finish is None else finish(source, sample))
 
     def _set_epoch(self, epoch: int) -> None:
         for one in self._listeners:
@@ -97,7 +115,8 @@ class Blended:
     def samples_of_same_source(self, index: int) -> range:
         """The indices of the samples of the source that this one is of."""
         source, place = self._find(index)
-        return range(index - place, self._ends[source])
+        start = index - place
+        return range(start, start + self.lengths_of_sources[source])
 
     def _collate_of(self, indices: Sequence[int]) -> Callable[[list[Any]], Any] | None:
         """The `collate_fn` of the source that a batch is of; None: the loader's."""
@@ -122,10 +141,13 @@ class Blended:
         return by_source
 
     def _find(self, index: int) -> tuple[int, int]:
-        if not 0 <= index < self._ends[-1]:
-            raise IndexError(f"sample {index} is not in [0, {self._ends[-1]})")
-        source = bisect_right(self._ends, index)
-        return source, index - (self._ends[source - 1] if source else 0)
+        if not 0 <= index < self._length:
+            raise self._missing(index)
+        source = bisect_right(self._starts, index) - 1
+        return source, index - self._starts[source]
+
+    def _missing(self, index: int) -> IndexError:
+        return IndexError(f"sample {index} is not in [0, {self._length})")
 
     def _finish(self, source: int, sample: Any) -> Any:
         transform = self._transforms[source]

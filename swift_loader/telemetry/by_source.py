@@ -43,12 +43,15 @@ class BySource:
         """Count what was delivered."""
         with self._counting:
             run: list[tuple[Number, float]] = []
+            follows: tuple[int, int, int] | None = None
             while self._waiting:
                 one = self._waiting.popleft()
-                if run and one[0] != run[-1][0]._replace(k=run[-1][0].k + 1):
+                plan_id, epoch, k = number = one[0]
+                if number != follows:
                     self._count(run)
                     run = []
                 run.append(one)
+                follows = plan_id, epoch, k + 1
             self._count(run)
 
     def _count(self, run: list[tuple[Number, float]]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from swift_loader import ConfigError
-from swift_loader.plan import Plan
+from swift_loader.plan import Plan, shuffle
 from tests.unit.plan.mixtures import Run, plan_of, told
 from tests.unit.plan.partitions import nb_dropped, nb_padded
 
@@ -133,6 +133,69 @@ def test_a_step_of_all_consumers_is_a_stretch_of_the_mixture() -> None:
         one.step()
         many.step()
         assert one.seen == many.seen
+
+
+@pytest.mark.parametrize("kind", [{}, {"mix": "batch", "batch_sizes": {"code": 7}}], ids=str)
+@given(
+    nb_consumer=st.integers(1, 5),
+    tail=st.sampled_from(["balanced", "drop", "pad"]),
+    table=st.lists(st.integers(0, 20), max_size=2, unique=True).map(sorted),
+    left_over=st.integers(0, 3),
+    bounds=st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted),
+)
+@settings(max_examples=60)
+def test_several_batches_at_once_are_those_one_by_one(
+    kind: dict[str, Any],
+    nb_consumer: int,
+    tail: str,
+    table: list[int],
+    left_over: int,
+    bounds: list[int],
+) -> None:
+    """Their samples, and how many are of each source."""
+    lengths = {"web": 37, "code": 12, "books": 5}
+    rows = [{"web": 3, "code": 2, "books": 1}, {"web": 1, "code": 0, "books": 1}]
+    weights = [(step, rows[number % 2]) for number, step in enumerate(sorted({0, *table}))]
+    plan = plan_of(
+        lengths, nb_consumer=nb_consumer, tail=tail, weights=weights, samples_per_epoch=300, **kind
+    )
+    run = Run(plan)
+    for _ in range(left_over):  # the others are behind
+        run.take(0)
+    run.resume(plan, by_one=False)
+    for resumed, epoch in ((plan, 0), (plan, 1), (run.plan, 0)):
+        for consumer in range(nb_consumer):
+            count = resumed.nb_batches(consumer)
+            first, last = (min(bound, count) for bound in bounds)
+            if first == last:
+                continue
+            each = [resumed.batch(epoch, consumer, k) for k in range(first, last)]
+            together = resumed.batches(epoch, consumer, first, last).tolist()
+            assert together == np.concatenate(each).tolist()
+            sources = Counter(source for source, _ in told(resumed, together))
+            assert resumed.samples_by_source(epoch, consumer, first, last) == [
+                sources[name] for name in lengths
+            ]
+
+
+def test_many_sources_keep_what_their_next_samples_are_worked_out_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each has a shuffle of its own, and is asked in turn with all others."""
+    asked = 0
+    bijection = shuffle.bijection
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return bijection(*arguments)
+
+    monkeypatch.setattr(shuffle, "bijection", counted)
+    lengths = {str(number): 100_000 + number for number in range(100)}
+    plan = plan_of(lengths, nearby_shuffle=8192)
+    for k in range(20):
+        plan.batches(0, 0, 100 * k, 100 * k + 100)
+    assert asked < 2.5 * len(lengths)
 
 
 def test_weights_by_step_hold_from_their_step_on() -> None:

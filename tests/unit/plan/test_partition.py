@@ -7,7 +7,13 @@ from itertools import chain, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_loader.plan.partition import Partition, Stream, complement, joined
+from swift_loader.plan.partition import (
+    Partition,
+    PartitionBySteps,
+    Stream,
+    complement,
+    joined,
+)
 from tests.unit.plan.partitions import nb_dropped, nb_padded
 
 PARTITIONS = st.builds(
@@ -16,6 +22,11 @@ PARTITIONS = st.builds(
     nb_consumer=st.integers(1, 9),
     batch_size=st.integers(1, 20),
     tail=st.sampled_from(["balanced", "drop", "pad"]),
+)
+BY_STEPS = PARTITIONS.map(
+    lambda parts: PartitionBySteps(
+        parts.nb_positions, parts.nb_consumer, parts.batch_size, parts.tail
+    )
 )
 HUGE = st.builds(
     Partition,
@@ -67,7 +78,7 @@ def test_every_batch_has_samples_and_only_the_last_two_are_not_full(partition: P
             assert all(size <= full for size in sizes)
 
 
-@given(PARTITIONS, st.data())
+@given(PARTITIONS | BY_STEPS, st.data())
 def test_several_batches_at_once_are_the_batches_one_by_one(
     partition: Partition, data: st.DataObject
 ) -> None:
@@ -77,6 +88,19 @@ def test_several_batches_at_once_are_the_batches_one_by_one(
     assert places(partition, consumer, first, last) == list(
         chain(*batches(partition, consumer)[first:last])
     )
+
+
+@given(BY_STEPS)
+def test_steps_go_through_the_stream_from_its_beginning(partition: PartitionBySteps) -> None:
+    consumers = range(partition.nb_consumer)
+    dealt = [
+        place
+        for k in range(partition.nb_batches(0))
+        for consumer in consumers
+        if k < partition.nb_batches(consumer)
+        for place in places(partition, consumer, k, k + 1)
+    ]
+    assert dealt == [place % partition.nb_positions for place in range(len(dealt))]
 
 
 @given(HUGE)

@@ -12,9 +12,11 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from swift_loader.errors import ConfigError, refuse
+from swift_loader.errors import ConfigError, StateError, refuse
 
-__all__ = ["ShardList", "Shards", "shard_list_of"]
+__all__ = ["ShardList", "Shards", "shard_list_of", "shorter"]
+
+_NOTHING = object()  # stands for the end
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,10 @@ class Shards(IterableDataset[Any]):
     def items(
         self, shard: int, start: int = 0, log: Callable[[str], object] | None = None
     ) -> Iterator[Any]:
-        """The items of a shard from number `start` on. `log` hears how long skipping took."""
+        """The items of a shard from number `start` on. `log` hears how long skipping took.
+
+        Raises `StateError` where the shard is read through, and ends before that item.
+        """
         which = self.shards[shard]
         given = self._open(which, start=start) if self.seeks else self._open(which)
         if given is None:
@@ -91,7 +96,8 @@ class Shards(IterableDataset[Any]):
         items = iter(given)
         if start and not self.seeks:
             began_s = time.perf_counter()
-            next(itertools.islice(items, start - 1, None), None)
+            if next(itertools.islice(items, start - 1, None), _NOTHING) is _NOTHING:
+                raise shorter(which, start)
             if log is not None:
                 log(
                     f"shard {which!r:.200} was read through to item {start} in "
@@ -117,6 +123,15 @@ class Shards(IterableDataset[Any]):
         for shard in self.shards:
             found.update(repr(shard).encode() + b"\0")
         return ShardList(len(self.shards), found.hexdigest(), self.buffer)
+
+
+def shorter(shard: Any, item: int) -> StateError:
+    """The error, to be raised, where a saved state tells of items that a shard does not have."""
+    return StateError(
+        f"the shard {shard!r:.200} ends before item {item}, though items up to there were read "
+        "from it before the state was saved: it is shorter than it was. Give the shards as they "
+        "were, or start afresh without the state"
+    )
 
 
 def shard_list_of(factory: Any, arguments: dict[str, Any]) -> ShardList | None:

@@ -12,10 +12,11 @@ from typing import Any
 
 from swift_loader.batch.fetch import ENDS, Raised
 from swift_loader.batch.wrapped import listeners_of
+from swift_loader.errors import StateError
 from swift_loader.order.sharded import units_of_text
 from swift_loader.plan import Plan
 from swift_loader.plan.shards import Buffered, Done, ShardDeal, Unit, pick, replayed
-from swift_loader.sources.shards import Shards
+from swift_loader.sources.shards import Shards, shorter
 from swift_loader.worker.place import Place
 from swift_loader.worker.split import Split
 
@@ -54,7 +55,10 @@ class Lane(Iterator[Any]):
         self._key = 0
 
     def begin(self, epoch: int, plan: Plan, saved: dict[str, Any] | None) -> None:
-        """Go to the beginning of an epoch, or to where a saved state stands."""
+        """Go to the beginning of an epoch, or to where a saved state stands.
+
+        Raises `StateError` where a shard ends before an item that was read from it.
+        """
         dataset, place = self._dataset, self._place
         for listener in listeners_of(dataset):
             listener.set_epoch(epoch)
@@ -136,12 +140,14 @@ class Lane(Iterator[Any]):
             wanted.setdefault(unit, {})[number - ends[unit]] = place
         current = len(self._lengths)
         for unit, places in sorted(wanted.items()):
-            items = self._items(self._units[unit], min(places))
-            for number, item in items:
+            last = max(places)
+            for number, item in self._items(self._units[unit], min(places)):
                 if number in places:
-                    self._slots[places[number]] = item
-                if number >= max(places):
+                    self._slots[places.pop(number)] = item
+                if number >= last:
                     break
+            if places:
+                raise shorter(self._dataset.shards[self._units[unit].shard], min(places))
         return current, max(0, buffer.next_read - ends[-1])
 
     def _read(self, first: int, start: int) -> Iterator[Any]:
@@ -159,16 +165,22 @@ class Lane(Iterator[Any]):
         items: Iterator[Any] = iter(())
         at = -1  # where `items` is in the shard; -1: it is not open
         number, raised = first, 0
+        cause: BaseException | None = None
         for start, stop in unit.positions(first, 2**62):
             if at < 0 or (start > at + _GAP and self._dataset.seeks):
                 items, at = self._opened(unit.shard, start), start
             while at < start:
-                if _next_of(items) is _NOTHING:
-                    return
+                item = _next_of(items)
+                if type(item) is Raised:
+                    cause = item.error  # a generator has no more after it
+                if item is _NOTHING:
+                    raise shorter(self._dataset.shards[unit.shard], at) from cause
                 at += 1
             while stop is None or at < stop:
                 item = _next_of(items)
                 if item is _NOTHING:
+                    if stop is not None and not raised:
+                        raise shorter(self._dataset.shards[unit.shard], at)
                     return
                 at += 1
                 yield number, item
@@ -181,6 +193,8 @@ class Lane(Iterator[Any]):
         """The items from `start` on; after one that raised, a generator has no more."""
         try:
             return self._dataset.items(shard, start, self._log)
+        except StateError:
+            raise
         except Exception as error:  # noqa: BLE001 - raised in the place of an item
             return iter((Raised(error),))
 

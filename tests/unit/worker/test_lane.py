@@ -148,7 +148,33 @@ def test_the_log_says_how_long_reading_through_took() -> None:
     assert list(shards.items(0, 48, said.append)) == [48, 49]
     [line] = said
     assert line.startswith("shard 'a.tar' was read through to item 48 in 0.")
-    assert list(shards.items(0, 60, said.append)) == []
+    assert list(shards.items(0, 50)) == []
+    with pytest.raises(StateError, match=r"'a\.tar' ends before item 60"):
+        shards.items(0, 60)
+
+
+# One that seeks and has no buffer gives nothing from there on, which is all that there is.
+@pytest.mark.parametrize(("buffer", "seeks"), [(0, False), (5, False), (5, True)])
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_shards_that_are_shorter_than_they_were_are_said(
+    buffer: int, seeks: bool, consumers: int
+) -> None:
+    opened = Sized([40] * 4)
+    shards = Shards(range(4), opened.seeking if seeks else opened.through, buffer=buffer)
+    _, state = run(shards, order_of(shards, 1, 0, 1, True), 1, 0, 1, 8)
+    opened.sizes[:] = [10] * 4
+    order, _ = order_of(shards, consumers, 0, 1, True).resumed([state])
+    with pytest.raises(StateError, match="it is shorter than it was"):
+        run(shards, order, consumers, 0, 1, 10**6)
+
+
+def test_more_items_than_there_ever_were_are_refused() -> None:
+    shards = Shards(range(4), Sized([40] * 4).seeking, buffer=5)
+    _, state = run(shards, order_of(shards, 1, 0, 1, True), 1, 0, 1, 8)
+    state["lanes"]["0"].update(left=2**31)
+    order, _ = order_of(shards, 1, 0, 1, True).resumed(state)
+    with pytest.raises(StateError, match="it is shorter than it was"):
+        run(shards, order, 1, 0, 1, 10**6)
 
 
 class Broken:

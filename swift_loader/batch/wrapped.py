@@ -1,21 +1,30 @@
-"""The data sets below torch's own wrappers: `Subset`, `ConcatDataset`, `ChainDataset`.
+"""What the user's data sets and functions hold: other data sets, and objects that do their work.
 
-These wrappers have none of the methods that a loader looks for, and the data sets below may have
-them: `set_epoch`, or a ``__getitem__`` that is a coroutine.
+Torch's wrappers, such as `Subset`, have none of the methods that a loader looks for, and the data
+sets below may have them: `set_epoch`, or a ``__getitem__`` that is a coroutine.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from functools import partial
+from types import MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
+import torch
 from torch.utils.data import ChainDataset, ConcatDataset, Subset
 
 __all__ = ["listeners_of", "with_wrapped"]
 
+_HOLDERS = ("dataset", "target_transform")
+_HOLDERS_OF_MANY = ("datasets", "transforms")
+_LONGEST_CHAIN = 100  # of things that hold each other; a `__getattr__` may invent them without end
+_NOTHING = object()
+
 
 def with_wrapped(dataset: Any) -> Iterator[Any]:
-    """`dataset` itself, and all data sets that it wraps, at any depth."""
+    """`dataset` itself, and all data sets that torch's wrappers of items hold, at any depth."""
     yield dataset
     if isinstance(dataset, Subset):
         yield from with_wrapped(dataset.dataset)
@@ -24,11 +33,80 @@ def with_wrapped(dataset: Any) -> Iterator[Any]:
             yield from with_wrapped(one)
 
 
-def listeners_of(dataset: Any) -> list[Any]:
-    """What has a ``set_epoch``: `dataset`, those that it wraps, their ``transform``. Each once."""
-    found: list[Any] = []
-    for part in with_wrapped(dataset):
-        for one in (part, getattr(part, "transform", None)):
-            if callable(getattr(one, "set_epoch", None)) and not any(one is two for two in found):
-                found.append(one)
-    return found
+def listeners_of(*things: Any) -> list[Any]:
+    """What has a ``set_epoch`` among `things` and what they hold, each once.
+
+    Looked at are the data sets of a wrapper (``dataset``, ``datasets``), ``transform`` and its
+    like, the object of a bound method, and what a `functools.partial` holds. A wrapper with a
+    ``set_epoch`` of its own answers for what it wraps; torch's own wrappers have none.
+    """
+    found: dict[int, Any] = {}
+    seen: dict[int, Any] = {}  # all of them kept, so that no other gets an id
+    waiting = [(one, 0) for one in reversed(things)]
+    while waiting:
+        one, depth = waiting.pop()
+        if id(one) in seen or depth > _LONGEST_CHAIN or isinstance(one, (type, ModuleType)):
+            continue
+        seen[id(one)] = one
+        listener = _listener(one)
+        if listener is not None:
+            found[id(listener)] = listener
+        inside = _held_by(one, listener is not None)
+        waiting += [(held, depth + 1) for held in reversed(inside)]
+    return list(found.values())
+
+
+def _listener(one: Any) -> Any:
+    """What ``one.set_epoch`` belongs to; None where there is none.
+
+    What a ``__getattr__`` answers counts where it is the method of another object: some answer to
+    any name.
+    """
+    try:
+        method = getattr(one, "set_epoch", None)
+        if not callable(method):
+            return None
+        if inspect.getattr_static(one, "set_epoch", _NOTHING) is not _NOTHING:
+            return one
+        delegated = type(method) is MethodType and method.__name__ == "set_epoch"
+    except Exception:  # noqa: BLE001 - a __getattr__ raises what it likes
+        return None
+    return method.__self__ if delegated else None
+
+
+def _held_by(one: Any, listens: bool) -> list[Any]:
+    if isinstance(one, MethodType):
+        return [one.__self__]
+    if isinstance(one, partial):
+        return [one.func, *one.args, *one.keywords.values()]
+    if isinstance(one, (torch.nn.Sequential, torch.nn.ModuleList)):
+        return list(one)
+    held = [_answered(one, "transform")]
+    if not listens or isinstance(one, (Subset, ConcatDataset, ChainDataset)):
+        held += [_attribute(one, name) for name in _HOLDERS]
+        for name in _HOLDERS_OF_MANY:
+            many = _attribute(one, name)
+            if isinstance(many, dict):
+                held += many.values()
+            elif isinstance(many, (list, tuple)):
+                held += many
+            else:
+                held.append(many)
+    return held
+
+
+def _answered(one: Any, name: str) -> Any:
+    try:
+        return getattr(one, name, None)
+    except Exception:  # noqa: BLE001 - a property or __getattr__ raises what it likes
+        return None
+
+
+def _attribute(one: Any, name: str) -> Any:
+    """A plain attribute: a property might open a file, in a process that is forked later."""
+    if isinstance(one, torch.nn.Module):
+        return _answered(one, name)
+    found = inspect.getattr_static(one, name, None)
+    if isinstance(found, MemberDescriptorType):
+        return _answered(one, name)
+    return None if hasattr(type(found), "__get__") and not callable(found) else found

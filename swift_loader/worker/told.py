@@ -162,10 +162,10 @@ class TellingMaker:
 
     def _listeners(self) -> list[Any]:
         others = (self._recipe.transform, self._recipe.collate_fn)
-        return [
-            *([] if self._is_stream else listeners_of(self._dataset)),
-            *(one for one in others if callable(getattr(one, "set_epoch", None))),
-        ]
+        if not self._is_stream:
+            return listeners_of(self._dataset, *others)
+        told = listeners_of(self._dataset)  # where it begins an epoch
+        return [one for one in listeners_of(*others) if not any(one is two for two in told)]
 
     def _build_again(self) -> Any:
         self._dataset = self._build()

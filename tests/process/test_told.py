@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, Subset, random_split
+from torch.utils.data import ConcatDataset, DataLoader, StackDataset, Subset, random_split
 
 from swift_loader import ConfigError, SwiftLoader
 from swift_loader.errors import StateError
@@ -129,8 +130,83 @@ def test_a_stream_its_transform_and_its_collate_are_told(workers: int) -> None:
                 ] * 4
 
 
+class Wrapper(torch.utils.data.Dataset[Any]):
+    """As people write one: it has the data set, and nothing else of it."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+
+class Speaker:
+    """Says the epoch that it knows: as a data set, as a collate function, as a transform."""
+
+    epoch = -1
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return self.epoch
+
+    def says(self, _: Any) -> int:
+        return self.epoch
+
+
+class Transforms(datasets.Numbers):
+    """With a transform that is no more than a function."""
+
+    def __init__(self, transform: Any) -> None:
+        super().__init__(4)
+        self.transform = transform
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(super().__getitem__(index))
+
+
+def collated_by(speaker: Speaker, samples: Any, more: Speaker | None = None) -> int:
+    return (more or speaker).says(samples)
+
+
+HOLDERS: dict[str, Any] = {
+    "a method that collates": lambda one: (datasets.Numbers(4), one.says),
+    "an argument": lambda one: (datasets.Numbers(4), partial(collated_by, one)),
+    "a keyword": lambda one: (datasets.Numbers(4), partial(collated_by, Speaker(), more=one)),
+    "a partial of a method": lambda one: (datasets.Numbers(4), partial(one.says)),
+    "wrappers": lambda one: (Wrapper(Wrapper(one)), None),
+    "stacked": lambda one: (StackDataset(one, Wrapper(one)), None),
+    "stacked by name": lambda one: (StackDataset(a=one), None),
+    "a method that transforms": lambda one: (Transforms(one.says), None),
+    "a partial that transforms": lambda one: (Wrapper(Transforms(partial(collated_by, one))), None),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("name", HOLDERS)
+def test_what_a_wrapper_a_method_or_a_partial_holds_is_told_as_a_script_would_tell_it(
+    name: str, workers: int
+) -> None:
+    one = Speaker()
+    dataset, collate = HOLDERS[name](one)
+    want = []
+    for epoch in range(2):
+        one.set_epoch(epoch)
+        want.append(repr(list(DataLoader(dataset, batch_size=2, collate_fn=collate))))
+    dataset, collate = HOLDERS[name](Speaker())
+    with SwiftLoader(dataset, batch_size=2, num_workers=workers, collate_fn=collate) as loader:
+        assert [repr(list(loader)) for _ in range(2)] == want
+
+
 def test_samples_that_a_wrapper_hides_are_not_kept_if_they_differ_from_epoch_to_epoch() -> None:
-    for dataset in (Subset(Told(), range(4)), Transformed(4)):
+    for dataset in (Subset(Told(), range(4)), Transformed(4), Wrapper(Told())):
         with pytest.raises(ConfigError, match="set_epoch"):
             SwiftLoader(dataset, batch_size=2, cache="1MB").start()
 

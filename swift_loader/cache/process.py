@@ -107,7 +107,6 @@ class Store:
             if not same_user(sock):
                 sock.close()
                 continue
-            sock.setblocking(True)
             channel = Channel(sock)
             self._channels[channel.fileno()] = channel
             self._selector.register(channel, selectors.EVENT_READ)

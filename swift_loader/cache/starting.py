@@ -80,6 +80,7 @@ else:
 
 def _connect(address: str) -> Channel | None:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(True)  # or a full backlog would be an error, with a default timeout
     try:
         sock.connect(_place(address))
     except (ConnectionRefusedError, FileNotFoundError):

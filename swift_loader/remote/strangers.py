@@ -79,10 +79,16 @@ class Strangers:
         self.socket.close(linger=0)
 
 
+def _looked_at(fd: int) -> socket.socket:
+    """The socket, as it is: `socket.setdefaulttimeout` would make another's wait no more."""
+    as_it_is = getattr(socket, "SOCK_NONBLOCK", 0)
+    return socket.socket(type=socket.SOCK_STREAM | as_it_is, fileno=fd)
+
+
 def _who(fd: int) -> _Stranger | None:
     """Who is at the other end, if `fd` is a connection that the endpoint has accepted."""
     try:
-        end = socket.socket(fileno=fd)
+        end = _looked_at(fd)
     except OSError:  # it went already
         return None
     try:
@@ -103,7 +109,7 @@ def _who(fd: int) -> _Stranger | None:
 def _cut(fd: int, stranger: _Stranger) -> None:
     """Hang up, unless the descriptor is another connection's by now. ZeroMQ closes it."""
     if _who(fd) == stranger:
-        end = socket.socket(fileno=fd)
+        end = _looked_at(fd)
         try:
             end.shutdown(socket.SHUT_RDWR)
         except OSError:  # it went in this moment

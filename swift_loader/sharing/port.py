@@ -89,6 +89,7 @@ class Port:
 
     def _try_connect(self) -> Channel | None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.setblocking(True)  # or a full backlog would be an error, with a default timeout
         try:
             sock.connect(self.path)
         except (FileNotFoundError, ConnectionRefusedError):
@@ -102,6 +103,7 @@ class Port:
     def _connect_later(self, deadline_s: float) -> Channel | None:
         path = str(self.directory / f"{self.name}.wait-{secrets.token_hex(6)}")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+            bell.setblocking(True)
             bell.bind(path)
             try:
                 poll = select.poll()
@@ -162,7 +164,6 @@ class PortOwner:
         if not same_user(sock):
             sock.close()
             return None
-        sock.setblocking(True)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         return Channel(sock, _LONGEST_BYTES), peer_of(sock)[0]
 

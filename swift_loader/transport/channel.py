@@ -43,6 +43,7 @@ class Channel:
     """One end. Not for two receiving threads at once; `post` may be called from any thread."""
 
     def __init__(self, sock: socket.socket, longest_bytes: int = _LONGEST_BYTES) -> None:
+        sock.setblocking(True)  # whatever `socket.setdefaulttimeout` says here, or at the other end
         self._sock = sock
         self._longest_bytes = longest_bytes  # of a frame that is taken
         self._rest = bytearray()  # of a frame that has not come whole yet

@@ -210,6 +210,12 @@ SETTINGS = (
         lambda numpy: numpy.geterr(),
         lambda numpy, found: numpy.seterr(**found),
     ),
+    Setting(
+        "default timeout of sockets",
+        "socket",
+        lambda socket: socket.getdefaulttimeout(),
+        lambda socket, timeout_s: socket.setdefaulttimeout(timeout_s),
+    ),
     Setting("filters of warnings", "warnings", _read_filters, _apply_filters),
     Setting(
         "levels of loggers, handlers of the root one", "logging", _read_logging, _apply_logging

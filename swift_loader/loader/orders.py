@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 from swift_loader.errors import refuse
@@ -102,11 +101,11 @@ def _budgeted(config: Config, nb_samples: int, seed: int, consumer: int) -> Budg
                "samples: give the length of each")  # fmt: skip
     table = BudgetTable(config.lengths, config.batch_tokens, config.token_cost)
     order = BudgetedOrder.of(table, config.nb_consumer, consumer, config.shuffle, seed)
-    steps = [len(replace(order, consumer=each).part(0)) for each in (0, config.nb_consumer - 1)]
-    if steps[0] != steps[1]:
+    most, fewest = order.steps_of_all()
+    if most != fewest:
         warnings.warn(
-            f"batch_tokens: consumers make {steps[1]} to {steps[0]} steps, as batches of one "
-            "sample can't be split: a training that averages gradients in each step would hang. "
+            f"batch_tokens: consumers make {fewest} to {most} steps, as single "
+            "samples can't be split: a training that averages gradients in each step would hang. "
             "Give more batch_tokens, or samples that divide evenly",
             stacklevel=5,
         )

@@ -7,21 +7,25 @@ be dealt out to any number of consumers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from swift_loader.errors import StateError
 from swift_loader.order.keys import decode_keys, encode_keys
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number, Taken
 from swift_loader.order.resume import as_if, complete, untouched
-from swift_loader.order.state import Saved, State, check_same_run, read, refuse_state
+from swift_loader.order.state import Saved, State, check_same_run, integer, read, refuse_state
 from swift_loader.plan import JSON, Plan
 from swift_loader.plan.budget import BudgetTable
 from swift_loader.plan.deal import Deal, Part
 from swift_loader.plan.keys import key64
+from swift_loader.plan.partition import Span
 
 __all__ = ["BudgetedOrder"]
 
@@ -29,6 +33,8 @@ _PLAN, _RESUMED_PLAN = 0, 1
 _UNBOUND = 2**62  # positions of a plan that is asked for seeds alone
 _REST = 26  # purpose of a key
 _FIELD = "budget"
+_DEAL = 2  # version of how batches are dealt; before, no consumer took steps over from others
+_KEPT = 4
 _SEEDS = Plan(_UNBOUND, 1, 1, False, 0, 0)
 
 
@@ -90,6 +96,7 @@ class BudgetedOrder(Order):
                 **self._facts,
                 "spans": [[start, stop] for start, stop in deal.spans],
                 "parts": [list(each) for each in deal.parts],
+                "deal": _DEAL,
             }
         }
         plan, ahead = self.plans()[part.plan_id], tuple(sorted(taken.beyond))
@@ -134,6 +141,11 @@ class BudgetedOrder(Order):
         seeds = replace(self.seeds, spans=((1 + key % 2**40, _UNBOUND),))
         return replace(self, rest=_Rest(begun.epoch, left, seeds)), begun.epoch
 
+    def steps_of_all(self) -> tuple[int, int]:
+        """The most and the fewest steps that a consumer makes in an epoch."""
+        deal = self._whole(0)  # sizes come in another order in each, their number is the same
+        return deal.nb_steps(0), deal.nb_steps(deal.nb_consumer - 1)
+
     @property
     def facts(self) -> dict[str, JSON]:
         """What all consumers must agree on."""
@@ -157,7 +169,8 @@ class BudgetedOrder(Order):
         return found
 
     def _batch_at(self, position: int, epoch: int) -> int:
-        return self.table.batch_at(position, self.shuffle, self.seeds.seed, epoch)
+        seed = self.seeds.seed
+        return int(self.table.batches(position, position + 1, self.shuffle, seed, epoch)[0])
 
     def _deal_of(self, part: EpochPart) -> Deal:
         if part.plan_id == _RESUMED_PLAN:
@@ -165,19 +178,30 @@ class BudgetedOrder(Order):
             return self.rest.deal
         return self._whole(part.epoch)
 
-    def _whole(self, epoch: int) -> Deal:
-        return self._over(((0, self.table.nb_batches),) if self.table.nb_batches else (), (), epoch)
+    def _whole(self, epoch: int, nb_consumer: int | None = None) -> Deal:
+        spans = ((0, self.table.nb_batches),) if self.table.nb_batches else ()
+        return self._deal(spans, (), epoch, nb_consumer or self.seeds.nb_consumer)
 
-    def _over(self, spans: Any, parts: Any, epoch: int, nb_consumer: int | None = None) -> Deal:
-        def size(position: int) -> int:
-            return self.table.size(self._batch_at(position, epoch))
+    @cached_property
+    def _deal(self) -> Callable[[tuple[Span, ...], tuple[Part, ...], int, int], Deal]:
+        """Keeps some: the states of all consumers are mostly of the same one."""
+        table, shuffle, seed = self.table, self.shuffle, self.seeds.seed
 
-        return Deal(spans, parts, nb_consumer or self.seeds.nb_consumer, size)
+        @lru_cache(_KEPT)
+        def deal(
+            spans: tuple[Span, ...], parts: tuple[Part, ...], epoch: int, nb_consumer: int
+        ) -> Deal:
+            def sizes(start: int, stop: int) -> NDArray[np.int64]:
+                return table.sizes(start, stop, shuffle, seed, epoch)
+
+            return Deal(spans, parts, nb_consumer, sizes, table.nb_batches == len(table.lengths))
+
+        return deal
 
     def _check_same(self, begun: Saved) -> None:
         said = begun.more[_FIELD]
-        names = {*self._facts, "spans", "parts"}
-        if not isinstance(said, Mapping) or set(said) != names:
+        names = {*self._facts, "spans", "parts", "deal"}
+        if not isinstance(said, Mapping) or set(said) | {"deal"} != names:
             raise refuse_state(_FIELD, said, f"does not have the fields {sorted(names)}")
         facts = {**self._facts, "seed": self.seeds.seed}
         was = {**said, "seed": begun.plan.seed}
@@ -186,10 +210,18 @@ class BudgetedOrder(Order):
         check_same_run("another run of batch_tokens", was, facts)
 
     def _check_steps(self, one: Saved) -> None:
-        """Raises `StateError` where more was delivered than there was."""
+        """Raises `StateError` where more was delivered than there was, or other steps."""
         deal = self._read_deal(one)
+        said: Any = one.more[_FIELD]
+        version = integer(said, "deal", 2, _DEAL) if "deal" in said else 1
+        if version < _DEAL and deal.takes_over and (one.delivered or one.ahead):
+            raise StateError(
+                "batch_tokens: the batches of this state's epoch are dealt in another way "
+                "since, in equal steps: finish the epoch with the version that saved it, or start "
+                "afresh without the state"
+            )
         if one.plan.spans is None:
-            whole = self._whole(one.epoch)
+            whole = self._whole(one.epoch, one.plan.nb_consumer)
             if (deal.spans, deal.parts) != (whole.spans, whole.parts):
                 raise refuse_state("spans", one.more[_FIELD], "are not all batches of the epoch")
         most = deal.nb_steps(one.consumer)
@@ -212,7 +244,7 @@ class BudgetedOrder(Order):
             if not 0 <= one[1] < one[2] <= size:
                 raise refuse_state("parts", said["parts"], "are no parts of batches")
             parts.append(Part(*one))
-        return self._over(tuple(spans), tuple(parts), begun.epoch, begun.plan.nb_consumer)
+        return self._deal(tuple(spans), tuple(parts), begun.epoch, begun.plan.nb_consumer)
 
 
 def _lists_of(said: Mapping[str, Any], name: str, length: int) -> list[list[int]]:

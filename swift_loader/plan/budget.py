@@ -61,15 +61,22 @@ class BudgetTable:
         """Samples in a batch."""
         return int(self._ends[batch]) - self._start(batch)
 
-    def batch_at(self, position: int, shuffle: bool, seed: int, epoch: int) -> int:
-        """Which batch is at this position of an epoch."""
+    def batches(
+        self, start: int, stop: int, shuffle: bool, seed: int, epoch: int
+    ) -> NDArray[np.int64]:
+        """Which batches are at the positions ``[start, stop)`` of an epoch; at least one."""
         if not shuffle:
-            return position
+            return np.arange(start, stop)
         key = key64(_BATCHES, seed)
-        [batch] = shuffled(
-            position, position + 1, nb_samples=self.nb_batches, window=0, seed=key, epoch=epoch
-        ).tolist()
-        return int(batch)
+        return shuffled(start, stop, nb_samples=self.nb_batches, window=0, seed=key, epoch=epoch)
+
+    def sizes(
+        self, start: int, stop: int, shuffle: bool, seed: int, epoch: int
+    ) -> NDArray[np.int64]:
+        """Samples in each of these batches."""
+        batches = self.batches(start, stop, shuffle, seed, epoch)
+        starts = np.where(batches > 0, self._ends[batches - 1], 0)
+        return self._ends[batches] - starts
 
     def samples(self, batch: int, shuffle: bool, seed: int, epoch: int) -> NDArray[np.int64]:
         """The samples of a batch in an epoch: int64, the longest first."""

@@ -62,6 +62,18 @@ def test_stopped_with_three_consumers_it_goes_on_with_two() -> None:
     assert seen == Counter(range(101))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_consumers_make_equal_steps_where_only_one_batch_can_be_split(seed: int) -> None:
+    lengths = [20] * 4 + [2, 2]
+    steps = []
+    for consumer in range(2):
+        options = {"batch_tokens": 20, "nb_consumer": 2, "worker_per_consumer": 0, "seed": seed}
+        with SwiftLoader(list(range(6)), lengths=lengths, shuffle=True, **options) as one:
+            one.start(consumer)
+            steps.append(len([*one]))
+    assert steps == [3, 3]
+
+
 def test_torch_collects_the_same_multiset() -> None:
     dataset = datasets.Numbers(101)
     torchs = torch.utils.data.DataLoader(dataset, batch_size=5)  # type: ignore[arg-type]

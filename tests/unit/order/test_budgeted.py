@@ -31,7 +31,7 @@ def batches(one: Order, epoch: int) -> list[tuple[Number, list[int]]]:
 
 
 @given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=60),
+    st.lists(st.integers(1, 64), min_size=1, max_size=60),
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 12), st.booleans()), max_size=4),
     st.integers(1, 4),
 )
@@ -51,6 +51,7 @@ def test_resumed_in_a_row_by_any_number_every_sample_comes_once(
                 assert epoch == 0
             taken = own.begin(0)
             for number, samples in batches(own, 0)[:steps]:
+                assert len(samples) * max(lengths[sample] for sample in samples) <= 64
                 seen.update(samples)
                 taken.add(number.k)
             made.append(own.capture(taken))
@@ -69,6 +70,44 @@ def test_the_same_set_up_goes_on_with_the_same_batches() -> None:
     assert epoch == 3
     assert batches(rest, 3) == [(number._replace(plan_id=1), got) for number, got in whole[7:]]
     assert batches(rest, 4) == batches(order(2, 1), 4)
+
+
+@given(st.lists(st.sampled_from([1, 20, 40, 64]), min_size=1, max_size=60), st.integers(1, 6))
+@settings(max_examples=100)
+def test_all_make_equally_many_steps_in_every_epoch(lengths: list[int], consumers: int) -> None:
+    orders = [order(consumers, consumer, lengths) for consumer in range(consumers)]
+    most, fewest = orders[0].steps_of_all()
+    for epoch in range(3):
+        steps = [len(one.part(epoch)) for one in orders]
+        assert steps == sorted(steps, reverse=True)
+        assert (steps[0], steps[-1]) == (most, fewest)
+    if most != fewest:
+        assert sum(steps) == len(lengths)
+
+
+def old_state(one: BudgetedOrder, steps: int) -> dict[str, Any]:
+    """As it was written before consumers took over steps of others."""
+    taken = one.begin(0)
+    for number in range(steps):
+        taken.add(number)
+    state = one.capture(taken)
+    del state["budget"]["deal"]
+    return state
+
+
+def test_an_old_state_is_refused_where_batches_are_dealt_in_another_way_since() -> None:
+    one = order(3, 0, [20, 20, 20])  # one batch, which all consumers have a part of
+    with pytest.raises(StateError, match="dealt in another way since"):
+        one.resumed(old_state(one, 1))
+    assert one.resumed(old_state(one, 0))[1] == 0
+
+
+def test_an_old_state_goes_on_where_batches_are_dealt_as_before() -> None:
+    one = order(3, 1)
+    rest, _ = one.resumed(old_state(one, 4))
+    assert [samples for _, samples in batches(rest, 0)] == [
+        samples for _, samples in batches(one, 0)[4:]
+    ]
 
 
 def test_a_rest_has_seeds_of_its_own() -> None:
@@ -109,6 +148,8 @@ def test_a_state_of_another_run_is_refused(other: dict[str, Any], words: str) ->
         {"parts": [[10**9, 0, 1]]},
         {"parts": [[0, True, 1]]},
         {"tokens": "64"},
+        {"deal": 3},
+        {"deal": "2"},
     ],
 )
 def test_a_mutated_state_is_refused(change: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from swift_loader.plan.budget import BudgetTable, Cost
 from swift_loader.plan.deal import Deal, Part
@@ -31,11 +32,10 @@ def test_every_sample_comes_once_and_no_batch_costs_more(
     lengths, budget = given_
     table = BudgetTable(np.array(lengths, np.int32), budget, cost)
     seen: list[int] = []
-    positions = [table.batch_at(at, shuffle, 7, epoch) for at in range(table.nb_batches)]
-    assert sorted(positions) == list(range(table.nb_batches))
-    for batch in positions:
+    for at in range(table.nb_batches):
+        [batch] = table.batches(at, at + 1, shuffle, 7, epoch).tolist()
         samples = table.samples(batch, shuffle, 7, epoch).tolist()
-        assert len(samples) == table.size(batch)
+        assert len(samples) == table.size(batch) == table.sizes(at, at + 1, shuffle, 7, epoch)
         assert cost_of([lengths[sample] for sample in samples], cost) <= budget
         seen += samples
     assert sorted(seen) == list(range(len(lengths)))
@@ -80,6 +80,23 @@ def test_lengths_that_can_not_be_are_named(lengths: list[int], words: str) -> No
         BudgetTable(np.array(lengths), 8, "padded")
 
 
+def dealt(of_batches: list[int], nb_consumer: int) -> Deal:
+    sizes = np.array(of_batches, np.int64)
+    whole = ((0, len(sizes)),) if of_batches else ()
+    return Deal(
+        whole, (), nb_consumer, lambda start, stop: sizes[start:stop], set(of_batches) == {1}
+    )
+
+
+def check_steps(deal: Deal, nb_samples: int) -> None:
+    """All consumers make equally many, unless all that there is are single samples."""
+    steps = [deal.nb_steps(consumer) for consumer in range(deal.nb_consumer)]
+    assert steps == sorted(steps, reverse=True)
+    if steps[0] != steps[-1]:
+        assert sum(steps) == nb_samples
+        assert steps[0] == steps[-1] + 1
+
+
 sizes = st.lists(st.integers(1, 9), max_size=30)
 runs = st.lists(st.tuples(st.integers(1, 5), st.floats(0, 1)), min_size=1, max_size=4)
 
@@ -89,8 +106,7 @@ runs = st.lists(st.tuples(st.integers(1, 5), st.floats(0, 1)), min_size=1, max_s
 def test_what_is_left_is_dealt_again_exactly_once(
     of_batches: list[int], resumes: list[tuple[int, float]], data: st.DataObject
 ) -> None:
-    whole = ((0, len(of_batches)),) if of_batches else ()
-    deal = Deal(whole, (), resumes[0][0], of_batches.__getitem__)
+    deal = dealt(of_batches, resumes[0][0])
     seen: list[tuple[int, int]] = []
 
     def take(part: Part) -> None:
@@ -99,6 +115,7 @@ def test_what_is_left_is_dealt_again_exactly_once(
 
     for nb_consumer, share in resumes:
         deal = deal.among(nb_consumer)
+        check_steps(deal, sum(of_batches) - len(seen))
         taken = []
         for consumer in range(nb_consumer):
             steps = int(share * deal.nb_steps(consumer))
@@ -116,12 +133,49 @@ def test_what_is_left_is_dealt_again_exactly_once(
     ]
 
 
-@given(st.lists(st.integers(2, 9), min_size=1, max_size=40), st.integers(1, 8))
-@settings(max_examples=200)
-def test_steps_are_equal_where_batches_can_be_split(
+@given(st.lists(st.integers(1, 9), max_size=40), st.integers(1, 12))
+@settings(max_examples=300)
+def test_steps_are_equal_where_any_batch_can_be_split(
     of_batches: list[int], nb_consumer: int
 ) -> None:
-    if sum(of_batches) < nb_consumer:
-        return
-    deal = Deal(((0, len(of_batches)),), (), nb_consumer, of_batches.__getitem__)
-    assert len({deal.nb_steps(consumer) for consumer in range(nb_consumer)}) == 1
+    check_steps(dealt(of_batches, nb_consumer), sum(of_batches))
+
+
+def test_a_consumer_of_single_samples_takes_steps_over() -> None:
+    deal = dealt([2, 1, 2, 1, 1, 1, 1], 4)
+    parts = [[deal.part(consumer, step) for step in range(2)] for consumer in range(4)]
+    assert deal.takes_over
+    assert parts == [
+        [Part(0, 0, 1), Part(0, 1, 2)],
+        [Part(1, 0, 1), Part(2, 0, 2)],
+        [Part(3, 0, 1), Part(4, 0, 1)],
+        [Part(5, 0, 1), Part(6, 0, 1)],
+    ]
+
+
+def test_large_batches_are_cut_into_pieces_that_are_alike() -> None:
+    deal = dealt([7, 2, 1], 6)
+    parts = [deal.part(consumer, 0) for consumer in range(6)]
+    assert [part.stop - part.start for part in parts] == [2, 2, 2, 1, 2, 1]
+
+
+def test_a_batch_of_its_own_is_what_a_consumer_cuts() -> None:
+    deal = dealt([9, 2, 1, 1, 3], 2)
+    assert not deal.takes_over
+    assert [deal.part(1, step) for step in range(3)] == [
+        *(Part(3, 0, 1), Part(4, 0, 2), Part(4, 2, 3)),
+    ]
+
+
+def test_only_as_many_sizes_are_looked_up_as_it_takes() -> None:
+    looked_up = 0
+
+    def sizes(start: int, stop: int) -> NDArray[np.int64]:
+        nonlocal looked_up
+        looked_up += stop - start
+        return np.full(stop - start, 3)
+
+    deal = Deal(((0, 10**9 + 1),), (), 8, sizes)
+    assert deal.part(7, deal.nb_steps(7) - 1) == Part(10**9, 2, 3)
+    deal.without([(consumer, 10**7, ()) for consumer in range(8)])
+    assert looked_up < 100

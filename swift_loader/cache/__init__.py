@@ -6,8 +6,10 @@
     Which store that is: what the processes that share one have in common.
 `process`, `books`, `held`
     The store of a host: a process that holds the memory, and its books (pure).
-`farthest`, `schedule`, `extents`
+`farthest`, `schedule`, `wanted`, `extents`
     What goes when there is no room, when a sample is wanted again, where samples lie. All pure.
+`blocks`, `directory`
+    Memory in large pages; where samples lie for good, which workers read without asking.
 `files`
     The samples that outlive the run.
 `messages`, `starting`, `client`

@@ -21,7 +21,7 @@ _SLOW_S = 0.001
 """Of the processor's time: about what its pages would take one by one. A block may take that where
 the system moves other memory away for it, or where a host has to give the memory to this machine.
 """
-_MOST_SLOW = 2
+_MOST_SLOW = 1
 
 
 class Blocks:

@@ -85,6 +85,7 @@ class Books:
         self._kept = self._evicted = self._refused = 0
         self.freed: list[Freed] = []
         self.written: list[Record] = []
+        self.settled: list[tuple[int, int, int, int]] = []  # see `Directory.note`
         for record in index.records if index is not None else ():
             sample = Sample((0, record.key), record.numbers, record.skeleton, record.cost_us)
             check = record.check if record.doubtful else -1
@@ -163,6 +164,27 @@ class Books:
                 for sample, time in zip(pinned, self._wanted.times(ask, pinned), strict=True):
                     self._order.put(sample.key, time)
         return Answer(ask.serial, np.array(table, np.int64).reshape(-1, 6))
+
+    def used(self, client: int, ask: Ask) -> None:
+        """These were there, and were used without asking."""
+        if ask.done:
+            self.done(client, ask.done)
+        self._wanted.note(ask)
+        counts, variant = self._counts[ask.consumer], ask.variant
+        found = [self._samples.get((variant, number)) for number in ask.keys.tolist()]
+        there = [sample for sample in found if sample is not None]
+        for sample in there:
+            counts.hit(sample)
+        counts.hits += len(found) - len(there)  # evicted since
+        if self._wanted.is_short:
+            for sample, time in zip(there, self._wanted.times(ask, there), strict=True):
+                if sample.there:
+                    self._order.put(sample.key, time)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether there is not room for all: then samples may go."""
+        return self._wanted.is_short
 
     def wait(self, client: int, ask: Ask) -> list[Reply]:
         """Answer `ask` now if that can be, else later."""
@@ -272,7 +294,9 @@ class Books:
         sample.pins += 1  # until it is written
 
     def keep(self, client: int, keep: Keep) -> list[Reply]:
-        """What was placed is written, or isn't; `written` has what the index is to be told."""
+        """What was placed is written, or isn't; `written` has what the index is to be told, and
+        `settled` what the directory is.
+        """
         me = self._clients[client]
         samples = []
         for variant, number, in_memory, in_file, check in keep.rows.tolist():
@@ -297,6 +321,8 @@ class Books:
                 sample.there = True
                 sample.pins -= 1
                 self._kept += 1
+                if not variant and number >= 0 and not self._wanted.is_short:
+                    self.settled.append((number, sample.offset, sample.numbers, sample.skeleton))
             if not sample.there:
                 self._drop_placed(sample)
             sample.placed_in = None

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from swift_loader.cache.directory import Directory, directory_bytes
 from swift_loader.cache.extents import BLOCK_BYTES
 from swift_loader.cache.files import ForeignError, checksum, data_path, open_private
 from swift_loader.cache.messages import (
@@ -28,6 +29,7 @@ from swift_loader.cache.messages import (
     IN_FILE,
     IN_MEMORY,
     LOOKING,
+    USED,
     WAITING,
     Answer,
     Ask,
@@ -119,13 +121,15 @@ class Client:
             raise self._silent()
         fd = channel.take_fd()
         try:
-            self._mapping, start = map_aligned(fd, entered.span, BLOCK_BYTES)
+            length = entered.span + directory_bytes(self.name.nb_samples)
+            self._mapping, start = map_aligned(fd, length, BLOCK_BYTES)
         except BaseException:
             os.close(fd)
             raise
         self._memory_fd = fd
-        self._memory: NDArray[np.uint8]
-        self._memory = np.frombuffer(self._mapping, np.uint8, entered.span, start)
+        whole = np.frombuffer(self._mapping, np.uint8, length, start)
+        self._memory: NDArray[np.uint8] = whole[: entered.span]
+        self.directory = Directory(whole[entered.span :])
         self._folder = Path(entered.folder) if entered.folder is not None else None
         self.note = entered.note
         if self._plan is not None:
@@ -171,6 +175,10 @@ class Client:
         """The rows of the answer to `look`."""
         answer: Answer = self._receive(Answer)
         return answer.rows
+
+    def used(self, keys: Rows, use: Use) -> None:
+        """These were used, where the directory said that they lie. The last batch was `use`."""
+        self._put(USED, keys, use)
 
     def _put(self, how: int, keys: Rows, use: Use) -> int:
         self._serial += 1

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ _WAIT_S = 10.0
 process that was stopped makes none."""
 _FOR_GOOD = -2  # epochs are not negative; before the first, it is -1
 _MOST_ORDERED = 16
+_TOLD_TOGETHER = 16  # batches
 _CHUNK_BYTES = 1 << 24
 
 Make = Callable[[list[int]], list[Any]]
@@ -121,6 +123,7 @@ class Kept:
         self._looked: tuple[Client, Rows, Use, int] | None = None  # the answer is on its way
         self._asked: tuple[Client, Rows, Rows] | None = None  # by `gather`, for `fetch`
         self._looked_at: list[int] = []
+        self._used: list[Rows] = []  # without asking; the store is told later
         self._given_up_in: int | None = None  # epoch, or `_FOR_GOOD`
         self._use = Use(0, -1, 0, consumer)
 
@@ -130,6 +133,8 @@ class Kept:
 
     def begin(self, plan: Plan | None, use: Use) -> None:
         """The samples that are fetched now are for this batch. `plan`: of ordinary epochs."""
+        if self._used and self._client is not None and use.epoch != self._use.epoch:
+            self._tell_used(self._client)
         self._use, self._asked = use, None
         while self._ordered and self._ordered.popleft().use != use:
             pass
@@ -174,22 +179,44 @@ class Kept:
         if client is None:
             return None
         wanted = _different(keys)
+        if len(wanted) == len(keys) and self._looked is None and not self._use.variant:
+            batch = self._gathered_for_good(client, wanted, arena)
+            if batch is not None:
+                return batch
         rows = self._rows_of(client, wanted)
         self._asked = client, wanted, rows
-        found = client.lying(rows) if len(wanted) == len(keys) else None
-        if found is None:
-            return None
-        skeleton, addresses = found
-        pattern = pattern_of(skeleton)
-        batch = None if pattern is None else stacked(pattern, addresses, arena)
+        batch = _stacked(client, rows, arena) if len(wanted) == len(keys) else None
         if batch is not None:
             self._asked = None
             self._look_ahead(client)
         return batch
 
+    def _gathered_for_good(self, client: Client, wanted: Rows, arena: Arena) -> Any:
+        """The same without asking, of samples that lie where they are for good; else None."""
+        rows = client.directory.rows_of(wanted)
+        if rows is None:
+            return None
+        mark = arena.used_bytes
+        batch = _stacked(client, rows, arena)
+        if batch is None or not client.directory.holds:
+            arena.rewind(mark)
+            return None
+        self._used.append(wanted)
+        # Not batch by batch, but before a pause: whoever asks for figures then gets all.
+        if len(self._used) == _TOLD_TOGETHER or not self._ordered:
+            self._tell_used(client)
+        return batch
+
+    def _tell_used(self, client: Client) -> None:
+        used, self._used = self._used, []
+        if used:
+            with suppress(StoreGoneError):  # it is found out again
+                client.used(np.concatenate(used), self._use)
+
     def close(self) -> None:
         """Leave the store."""
         if self._client is not None:
+            self._tell_used(self._client)
             self._client.close()
             self._client = None
 
@@ -256,6 +283,8 @@ class Kept:
         if self._ordered and self._ordered[0].plan == self._plan:
             _, use, keys = self._ordered[0]
             wanted = _different(keys)
+            if not use.variant and client.directory.rows_of(wanted) is not None:
+                return
             self._looked = client, wanted, use, client.look(wanted, use)
 
     def _rows_looked_for(self, client: Client, wanted: Rows) -> Rows | None:
@@ -301,6 +330,16 @@ class Kept:
         finally:
             if not kept and not client.closed:  # others need not wait for these
                 client.keep([(self._use.variant, key, 0, 0, 0) for key in keys])
+
+
+def _stacked(client: Client, rows: Rows, arena: Arena) -> Any:
+    """The batch of samples that lie there; None where they aren't alike, or not there."""
+    found = client.lying(rows)
+    if found is None:
+        return None
+    skeleton, addresses = found
+    pattern = pattern_of(skeleton)
+    return None if pattern is None else stacked(pattern, addresses, arena)
 
 
 def _different(keys: list[int]) -> Rows:

@@ -24,7 +24,19 @@ from swift_loader.transport.table import message
 
 __all__ = [
     *("BUSY", "CLAIMING", "DAMAGED", "IN_FILE", "IN_MEMORY", "LOOKING", "TO_MAKE", "UNPLANNED"),
-    *("WAITING", "Answer", "Ask", "Course", "Done", "Enter", "Entered", "Heard", "Keep", "Placed"),
+    *(
+        "USED",
+        "WAITING",
+        "Answer",
+        "Ask",
+        "Course",
+        "Done",
+        "Enter",
+        "Entered",
+        "Heard",
+        "Keep",
+        "Placed",
+    ),
     *("Room", "Rows", "Tell", "Told", "Trouble"),
 ]
 
@@ -37,10 +49,11 @@ in a file; somebody else makes it."""
 UNPLANNED = -1
 """The epoch of what is asked for outside of any batch."""
 
-CLAIMING, LOOKING, WAITING = range(3)
+CLAIMING, LOOKING, WAITING, USED = range(4)
 """How a client asks. It claims what nobody has or makes, which it owes then. Or it only looks, for
 what is wanted next: what isn't there is `BUSY` in the answer, so that lays nothing on the client.
 Or it claims, and the answer comes once none of the keys is at work elsewhere, or one is to be made.
+Or it says that it has used them without asking, as they lie where they are for good: no answer.
 """
 DAMAGED = -2
 """The checksum in a row of `Keep` that says: what lies in the file is damaged."""

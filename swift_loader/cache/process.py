@@ -18,10 +18,14 @@ import sys
 from contextlib import suppress
 from mmap import PAGESIZE
 
+import numpy as np
+
 from swift_loader.cache.blocks import Blocks
 from swift_loader.cache.books import Books, Reply
+from swift_loader.cache.directory import Directory, directory_bytes
 from swift_loader.cache.files import Index, folder_of, write_about
 from swift_loader.cache.messages import (
+    USED,
     WAITING,
     Ask,
     Course,
@@ -38,7 +42,7 @@ from swift_loader.cache.messages import (
 )
 from swift_loader.cache.naming import StoreName
 from swift_loader.transport.channel import Channel, ChannelClosedError
-from swift_loader.transport.memory import create_region
+from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.peer import same_user
 from swift_loader.transport.table import MessageError, pack, unpack
 
@@ -68,6 +72,7 @@ class Store:
         self._index: Index | None = None
         self._region = -1
         self._blocks: Blocks | None = None
+        self._directory: Directory | None = None
         self._span = 0
         self._note = ""
         self._in_trouble = False
@@ -138,15 +143,21 @@ class Store:
         match message:
             case Ask() if message.how == WAITING:
                 self._send(books.wait(client, message))
+            case Ask() if message.how == USED:
+                books.used(client, message)
             case Ask():
                 self._answer(client, books.ask(client, message))
             case Room():
                 placed = self._room(books, client, message)
+                if books.is_short and self._directory is not None:
+                    self._directory.end()  # before any place is another sample's
+                    self._directory = None
                 self._give_back()  # before anything is written there
                 self._answer(client, placed)
             case Keep():
                 self._send(books.keep(client, message))
                 self._note_written(books)
+                self._note_settled(books)
             case Done():
                 books.done(client, message.serial)
             case Course():
@@ -173,7 +184,10 @@ class Store:
         holes = _can_punch()
         pages = -(-name.memory // PAGESIZE)
         self._span = max(1, pages) * PAGESIZE * (_SPAN if holes else 1)
-        self._region = create_region(self._span, "cache")
+        length = self._span + directory_bytes(name.nb_samples)
+        self._region = create_region(length, "cache")
+        self._mapping = map_shared(self._region, length)
+        self._directory = Directory(np.frombuffer(self._mapping, np.uint8)[self._span :])
         self._blocks = Blocks.of(self._region, self._span)
         if name.disk is not None:
             self._index = self._open_files(name, name.disk)
@@ -207,6 +221,11 @@ class Store:
                 self._index.append(records)
         except OSError as error:
             self._stop_writing(str(error))
+
+    def _note_settled(self, books: Books) -> None:
+        settled, books.settled = books.settled, []
+        if settled and self._directory is not None:
+            self._directory.note(settled)
 
     def _room(self, books: Books, client: int, message: Room) -> Placed:
         for block in books.blocks_for(message):

@@ -672,3 +672,36 @@ def test_a_store_hangs_up_on_another_user() -> None:
             assert other.recv(1) == b""
     finally:
         channel.close()
+
+
+def test_samples_that_all_have_room_are_read_without_asking_the_store(
+    mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_ANSWER_WITHIN_S", 1.0)  # a question would end by a warning
+    n, before = 40, 3
+    with (
+        warnings.catch_warnings(),
+        SwiftLoader(
+            datasets.Numbers, {"n": n}, **{**OPTIONS, "prefetch_epochs": 0}, cache="10MB"
+        ) as loader,
+    ):
+        warnings.simplefilter("error")
+        want = [[plain_pair(batch) for batch in loader] for _ in range(before)]
+        [store] = stores(mark)
+        store.suspend()
+        try:
+            got = [plain_pair(batch) for batch in loader]
+        finally:
+            store.resume()
+        assert rows_of(got) == rows_of(want[0]) == [[float(i)] * 4 for i in range(n)]
+        figures = loader.stats().cache
+        assert figures is not None
+        assert (figures.misses, figures.hits) == (n, before * n)
+
+
+def plain_pair(batch: Any) -> Any:
+    return tuple(part.tolist() for part in batch)
+
+
+def rows_of(batches: list[Any]) -> list[list[float]]:
+    return sorted(row for rows, _ in batches for row in rows)

@@ -19,8 +19,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
+
+from swift_loader.worker.left_out import warn_left_out
 
 __all__ = ["SETTINGS", "Setting", "apply_settings", "read_settings"]
 
@@ -40,22 +43,25 @@ class Setting:
 
 
 def read_settings(*, of_machine: bool = True) -> dict[str, bytes]:
-    """The settings of this process, by name. One that can't be pickled is left out."""
+    """The settings of this process, by name. One that can't be read or pickled is left out."""
     found = {}
     for one in SETTINGS:
         module = sys.modules.get(one.module)
         if module is None or (one.of_machine and not of_machine):
             continue
-        with suppress(pickle.PicklingError, AttributeError, TypeError):  # what pickle raises
+        with suppress(Exception):  # a loader does without it
             found[one.name] = pickle.dumps(one.read(module))
     return found
 
 
 def apply_settings(found: Mapping[str, bytes]) -> None:
-    """Make them those of this process. Raises what unpickling a handler of the user's raises."""
+    """Make them those of this process. One that can't be applied is left out, with a warning."""
     for one in SETTINGS:
         if one.name in found:
-            one.apply(sys.modules[one.module], pickle.loads(found[one.name]))
+            try:
+                one.apply(sys.modules[one.module], pickle.loads(found[one.name]))
+            except Exception as error:  # noqa: BLE001 - a worker does without it
+                warn_left_out(one.name, error)
 
 
 def _read_deterministic(torch: Any) -> tuple[bool, bool]:
@@ -186,6 +192,41 @@ def _apply_authkey(process: Any, key: bytes) -> None:
     process.current_process().authkey = key
 
 
+# Parts of torch that have `fp32_precision`, in newer versions. One that is not set itself has the
+# value of those that it belongs to. To set that of all mkldnn sets that of everything, in some
+# versions of torch, so it stands first.
+_PRECISIONS = (
+    *("backends.mkldnn", "backends", "backends.cudnn", "backends.cuda.matmul"),
+    *("backends.cudnn.conv", "backends.cudnn.rnn", "backends.mkldnn.matmul"),
+    *("backends.mkldnn.conv", "backends.mkldnn.rnn"),
+)
+
+
+def _read_precision(torch: Any) -> tuple[str | None, dict[str, str]]:
+    """By torch's older name, and by its newer ones where it has them.
+
+    Torch refuses to tell the older one where the newer ones have set what it can't express.
+    """
+    older = None
+    with suppress(RuntimeError):
+        older = torch.get_float32_matmul_precision()
+    newer = {}
+    for name in _PRECISIONS:
+        with suppress(AttributeError, RuntimeError):
+            newer[name] = attrgetter(f"{name}.fp32_precision")(torch)
+    return older, newer
+
+
+def _apply_precision(torch: Any, found: tuple[str | None, dict[str, str]]) -> None:
+    older, newer = found
+    if older is not None and older != _read_precision(torch)[0]:
+        torch.set_float32_matmul_precision(older)
+    for name, precision in newer.items():
+        part = attrgetter(name)(torch)
+        if part.fp32_precision != precision:
+            part.fp32_precision = precision
+
+
 def _read_filters(module: Any) -> list[Any]:
     return list(warnings.filters)
 
@@ -198,12 +239,7 @@ SETTINGS = (
         lambda torch, dtype: torch.set_default_dtype(dtype),
     ),
     Setting("deterministic algorithms", "torch", _read_deterministic, _apply_deterministic),
-    Setting(
-        "precision of float32 products",
-        "torch",
-        lambda torch: torch.get_float32_matmul_precision(),
-        lambda torch, precision: torch.set_float32_matmul_precision(precision),
-    ),
+    Setting("precision of float32 products", "torch", _read_precision, _apply_precision),
     Setting(
         "numpy's `seterr`",
         "numpy",

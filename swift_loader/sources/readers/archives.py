@@ -18,7 +18,8 @@ def webdataset(addresses: str | Iterable[str], *, buffer: int = 0) -> Shards:
     As webdataset lays them out: neighbouring files whose paths are the same up to the first dot of
     the name make a sample. ``sample["__key__"]`` is that path, ``sample["__url__"]`` the archive.
     Decode the parts in the loader's `transform`, or with webdataset's own decoders. An archive
-    can't be entered in the middle, so a resumed run reads it through up to where it was.
+    can't be entered in the middle, so a resumed run reads it through up to where it was. It may be
+    compressed: ``.tar.gz``, ``.tgz`` and others.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ def webdataset(addresses: str | Iterable[str], *, buffer: int = 0) -> Shards:
 
 def _samples(address: str) -> Iterator[dict[str, Any]]:
     sample: dict[str, Any] = {}
-    with opened(address) as file, tarfile.open(fileobj=file, mode="r|") as archive:
+    with opened(address) as file, tarfile.open(fileobj=file, mode="r|*") as archive:
         for member in archive:
             if not member.isfile():
                 continue

@@ -60,6 +60,33 @@ def test_record_batches_of_arrow_are_shards(tmp_path: Path) -> None:
     assert all_of(arrow(str(tmp_path / "a.arrow"), ["text"]))[3] == {"text": "row 3"}
 
 
+def test_a_stream_of_arrow_is_a_shard(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = pa.Table.from_pylist(ROWS)
+    for name, new in (("a", pa.ipc.new_stream), ("b", pa.ipc.new_file)):
+        with new(str(tmp_path / f"{name}.arrow"), table.schema) as writer:
+            writer.write_table(table, max_chunksize=10)
+    shards = arrow(f"{tmp_path}/*.arrow")
+    assert len(shards.shards) == 1 + 3
+    assert all_of(shards) == 2 * ROWS
+    check_seeks(shards)
+    assert all_of(arrow(str(tmp_path / "a.arrow"), ["x"]))[12] == {"x": 12}
+
+
+def test_arrow_as_datasets_writes_it_is_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(ROWS).save_to_disk(tmp_path / "data")
+    assert all_of(arrow(f"{tmp_path}/data/*.arrow")) == ROWS
+
+
+@pytest.mark.parametrize("content", [b"", b"ARROW1\0\0", b"x,text\n1,row 1\n"])
+def test_what_is_no_arrow_is_named(content: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "a.arrow").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"a\.arrow.*neither a file nor a stream of Arrow"):
+        arrow(str(tmp_path / "a.arrow"))
+
+
 def test_files_of_json_lines_are_shards(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n\n" for row in ROWS[:10]))
     with gzip.open(tmp_path / "b.jsonl.gz", "wt") as file:
@@ -70,8 +97,8 @@ def test_files_of_json_lines_are_shards(tmp_path: Path) -> None:
     check_seeks(shards)
 
 
-def write_tar(path: Path, files: dict[str, bytes]) -> None:
-    with tarfile.open(path, "w") as archive:
+def write_tar(path: Path, files: dict[str, bytes], compression: str = "") -> None:
+    with tarfile.open(name=path, mode=f"w:{compression}") as archive:  # type: ignore[call-overload]
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
@@ -102,6 +129,16 @@ def test_archives_are_read_as_webdataset_reads_them(tmp_path: Path) -> None:
         {key: value for key, value in sample.items() if key != "__local_path__"}
         for sample in theirs
     ] == samples
+
+
+@pytest.mark.parametrize(
+    ("ending", "compression"),
+    [("tar.gz", "gz"), ("tgz", "gz"), ("tar.xz", "xz"), ("txz", "xz"), ("tbz2", "bz2")],
+)
+def test_archives_may_be_compressed(ending: str, compression: str, tmp_path: Path) -> None:
+    write_tar(tmp_path / f"a.{ending}", {f"{i}.txt": b"%d" % i for i in range(30)}, compression)
+    shards = webdataset(f"{tmp_path}/*.{ending}")
+    assert [sample["txt"] for sample in all_of(shards)] == [b"%d" % i for i in range(30)]
 
 
 def test_braces_stand_for_many(tmp_path: Path) -> None:

@@ -250,6 +250,7 @@ class Engine:
                 target.decode_with(),
                 target.finish,
                 config.max_bad_samples,
+                log.logger.info,
             )
             self._store.hold(alone.nb_samples, consumer)
             return Size(alone.nb_samples, alone.lengths)

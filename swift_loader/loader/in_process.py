@@ -51,11 +51,12 @@ class InProcess(Delivering):
         decoder: Callable[[bytes, NDArray[np.uint8]], Any] | None,
         finish: Callable[[Any], Any] | None,
         max_bad_samples: int | None,
+        log: Callable[[str], object],
     ) -> None:
         dataset, self.nb_samples = build_dataset(recipe)
         self.lengths = lengths_of_sources(dataset)
         progress = Progress(memoryview(bytearray(Progress.NBYTES)))
-        self._maker = made_by(recipe, dataset, self.nb_samples, place, 0, progress)
+        self._maker = made_by(recipe, dataset, self.nb_samples, place, 0, progress, log)
         self._consumer = place.consumer_index
         self._meter = meter
         self._decoder = decoder

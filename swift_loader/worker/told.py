@@ -67,6 +67,7 @@ def made_by(
     place: Place,
     index: int,
     progress: Progress,
+    log: Callable[[str], object] | None = None,
 ) -> TellingMaker:
     """The maker of a data set, where it is made of it without the birth of a worker."""
 
@@ -78,7 +79,7 @@ def made_by(
         if nb_samples is not None:
             return Maker(recipe, dataset, nb_samples, progress, store)
         if recipe.by_shards:
-            lane = _lane_of(dataset, place, index, None)
+            lane = _lane_of(dataset, place, index, log)
             return StreamMaker(recipe, lane, place, index, progress, store=store)
         split = Split(place, index)
         split.look_at(dataset, recipe.dataset_kwargs)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,6 +132,22 @@ def test_an_epoch_that_has_ended_is_followed_by_the_next() -> None:
 def test_without_workers_it_is_the_same() -> None:
     with loader_of(1, 0) as alone, loader_of(1, 1) as one:
         assert [items(batch) for batch in alone] == [items(batch) for batch in one]
+
+
+@pytest.mark.parametrize(("workers", "role"), [(0, "consumer-0"), (1, "worker-0-0")])
+def test_the_log_says_that_a_reader_was_read_through(
+    workers: int, role: str, tmp_path: Path
+) -> None:
+    with loader_of(1, workers, opened=through) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        state = loader.state_dict()
+        del iterator
+    with loader_of(1, workers, opened=through, logger=str(tmp_path / "x-")) as loader:
+        loader.load_state_dict(state)
+        next(iter(loader))
+    log = (tmp_path / f"x-{role}.log").read_text()
+    assert re.search("shard [0-9]+ was read through to item [0-9]+ in .* can't seek", log)
 
 
 def test_without_shuffle_it_is_as_torch_has_it() -> None:

@@ -14,6 +14,7 @@ from swift_loader.order.planned import PlannedOrder
 from swift_loader.order.told import inner_number, inner_of, notes_of
 from swift_loader.plan import Plan
 from swift_loader.plan.mixture import MixturePlan
+from swift_loader.plan.mixture_fields import MOST_OF_BATCH
 from swift_loader.plan.partition import PartitionBySteps
 from swift_loader.sources.mixture import Mixing
 from swift_loader.telemetry.metrics import Meter
@@ -28,6 +29,9 @@ def plan_of_mixture(config: Config, mixing: Mixing, lengths: tuple[int, ...], se
     sizes = tuple(
         (size or config.batch_size) if mixing.by_batch else 1 for size in mixing.batch_sizes
     )
+    for name, size in zip(mixing.names, sizes, strict=True):
+        if size > MOST_OF_BATCH:
+            refuse(f"sources[{name!r}].batch_size", size, f"give {MOST_OF_BATCH} at most")
     table = mixing.table
     if table is None:  # by length: an epoch has all of each
         table = ((0, tuple(length / size for length, size in zip(lengths, sizes, strict=True))),)

@@ -9,7 +9,7 @@ from typing import Any
 from swift_loader.errors import ConfigError, StateError
 from swift_loader.plan.mixture import MixturePlan
 
-__all__ = ["read_mixture"]
+__all__ = ["read_mixture", "shown"]
 
 _GENUINE = "give what state_dict() returned"
 _NAMES = [field.name for field in fields(MixturePlan)]
@@ -28,14 +28,23 @@ def read_mixture(given: object) -> MixturePlan:
     for name in _NAMES:
         try:
             values[name] = _checked(name, given[name])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise StateError(
-                f"the state is malformed: mixture.{name}={given[name]!r:.100}; {_GENUINE}"
+                f"the state is malformed: mixture.{name}={shown(given[name])}; {_GENUINE}"
             ) from None
     try:
         return MixturePlan(**values)
     except (ConfigError, OverflowError) as error:
         raise StateError(f"the state is malformed: {error}; {_GENUINE}") from None
+
+
+def shown(value: object) -> str:
+    """The beginning of its `repr`, or its type: of an integer of 5,000 digits there is none."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= 100 else text[:100] + "…"
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -119,7 +119,7 @@ def remix(
     if not spans:
         later = _with(plan, old, _following(_spanless(plan, mixture), new, epoch))
         return Remixed(None, later, tuple(notes))
-    rest = replace(_with(plan, old, mixture), spans=spans)
+    rest = _with(plan, old, mixture, spans)
     steps_left = rest.nb_batches(0)
     mixture = replace(mixture, nb_steps=max(1, steps_left))
     rest = replace(rest, mixture=mixture)
@@ -132,13 +132,16 @@ def _spanless(plan: Plan, mixture: MixturePlan) -> Plan:
     return replace(plan, nb_samples=mixture.nb_positions, mixture=mixture, tail="pad")
 
 
-def _with(plan: Plan, old: Plan, mixture: MixturePlan) -> Plan:
+def _with(
+    plan: Plan, old: Plan, mixture: MixturePlan, spans: tuple[Span, ...] | None = None
+) -> Plan:
     """The rounds that are begun go on in the order that they began with."""
     return replace(
         plan,
         nb_samples=mixture.nb_positions,
         mixture=mixture,
         nearby_shuffle=old.nearby_shuffle,
+        spans=spans,
     )
 
 

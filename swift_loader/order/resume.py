@@ -111,7 +111,8 @@ def _resume_mixture(begun: Saved, everyone: list[Saved], plan: Plan, consumer: i
     assert old.mixture is not None
     assert plan.mixture is not None
     same_deal = _deal(old) == _deal(plan)
-    spans = _left_over(begun, everyone)
+    # Where a resume left nothing of the epoch, the plan is that of the next one.
+    spans = () if old.mixture.first_epoch > epoch else _left_over(begun, everyone)
     left = [(0, old.nb_samples)] if spans is None else list(spans)
     count = sum(stop - start for start, stop in left)
     even = old.mixture.restarts or evened(plan, count) == count

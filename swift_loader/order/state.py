@@ -22,7 +22,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 from swift_loader.errors import ConfigError, StateError
-from swift_loader.order.mixture_state import read_mixture
+from swift_loader.order.mixture_checks import unwritten
+from swift_loader.order.mixture_state import read_mixture, shown
 from swift_loader.order.part import MAX_EPOCH
 from swift_loader.plan import FIELDS, JSON, Plan
 
@@ -77,13 +78,17 @@ def read(state: object, kind: Kind, more: Collection[str] = ()) -> list[Saved]:
 
     Raises `StateError`, which names the field.
     """
-    if isinstance(state, Mapping):
-        return [_read(state, kind, more)]
-    if isinstance(state, Sequence) and not isinstance(state, (str, bytes, bytearray)):
-        if not state:
-            raise StateError("the list of states is empty; give the state of every consumer")
-        return [_read(one, kind, more) for one in state]
-    raise StateError(f"a {type(state).__name__} is not a state; {_GENUINE}")
+    states = [state] if isinstance(state, Mapping) else state
+    if not isinstance(states, Sequence) or isinstance(states, (str, bytes, bytearray)):
+        raise StateError(f"a {type(state).__name__} is not a state; {_GENUINE}")
+    if not states:
+        raise StateError("the list of states is empty; give the state of every consumer")
+    saved = [_read(one, kind, more) for one in states]
+    ended = (one.delivered == one.plan.nb_batches(one.consumer) for one in saved)
+    mixed = ((one.plan, one.epoch, is_over) for one, is_over in zip(saved, ended, strict=True))
+    for name, value in unwritten(mixed):
+        raise refuse_state(name, value, "is not what a run of a mixture has there")
+    return saved
 
 
 def own(state: object, plan: Plan, consumer: int, kind: Kind, more: Collection[str]) -> Saved:
@@ -130,16 +135,13 @@ def differing(old: Plan, new: Plan, names: Collection[str]) -> str:
 
 def refuse_state(field: str, value: object, problem: str) -> StateError:
     """The error that names a field, to be raised."""
-    shown = repr(value)
-    if len(shown) > 100:
-        shown = shown[:100] + "…"
-    return StateError(f"the state is malformed: {field}={shown} {problem}; {_GENUINE}")
+    return StateError(f"the state is malformed: {field}={shown(value)} {problem}; {_GENUINE}")
 
 
 def check_same_run(what: str, was: Mapping[str, object], facts: Mapping[str, object]) -> None:
     """Raises `StateError` where a saved fact is another one now. `what`: what the state is of."""
     differences = ", ".join(
-        f"{name} was {was[name]!r:.50}, is now {value!r}"
+        f"{name} was {shown(was[name])}, is now {value!r}"
         for name, value in facts.items()
         if was[name] != value or type(was[name]) is not type(value)
     )
@@ -195,10 +197,10 @@ def _read(state: object, kind: Kind, more: Collection[str]) -> Saved:
 def _check_version(state: Mapping[str, Any]) -> None:
     version = state.get("version")
     if type(version) is not int or version < 1:
-        raise StateError(f"the state has no valid version ({version!r:.100}); {_GENUINE}")
+        raise StateError(f"the state has no valid version ({shown(version)}); {_GENUINE}")
     if version > _VERSION:
         raise StateError(
-            f"the state has version {version}, this swift_loader reads version {_VERSION}; "
+            f"the state has version {shown(version)}, this swift_loader reads version {_VERSION}; "
             "it was saved by a newer one: upgrade"
         )
     if version < _VERSION:

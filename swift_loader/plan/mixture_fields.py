@@ -10,14 +10,16 @@ from .rounds import are_rounds
 if TYPE_CHECKING:
     from .mixture import MixturePlan
 
-__all__ = ["Exhausted", "Hole", "Weights", "wrong_field"]
+__all__ = ["MOST_OF_BATCH", "MOST_SAMPLES", "Exhausted", "Hole", "Weights", "wrong_field"]
 
 Exhausted = Literal["repeat", "stop", "drop"]
 Weights = tuple[float, ...]
 Hole = tuple[int, int, int, int]
 """``(position, source, sample number, samples)``."""
 
-_MOST_SAMPLES = 2**62
+MOST_SAMPLES = 2**62
+MOST_OF_BATCH = 2**20
+"""Samples that one position may stand for. More would take a worker minutes, or its memory."""
 _MOST_WEIGHT = 2.0**60
 
 
@@ -33,8 +35,8 @@ def wrong_field(mixture: MixturePlan) -> str:
         "table": not steps
         or any(a >= b for a, b in pairwise(steps))
         or not all(_are_weights(weights, nb_sources) for _, weights in mixture.table),
-        "lengths": min(mixture.lengths, default=0) < 1 or sum(mixture.lengths) > _MOST_SAMPLES,
-        "batch_sizes": min(mixture.batch_sizes, default=0) < 1,
+        "lengths": min(mixture.lengths, default=0) < 1 or sum(mixture.lengths) > MOST_SAMPLES,
+        "batch_sizes": not all(1 <= size <= MOST_OF_BATCH for size in mixture.batch_sizes),
         "limits": min(mixture.limits, default=0) < 0,
         "rounds": not all(are_rounds(rounds) for rounds in mixture.rounds),
         "holes": not all(

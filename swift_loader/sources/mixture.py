@@ -16,6 +16,7 @@ __all__ = ["Mixing", "Mixture", "Source"]
 
 _PIECES = 128  # that weights by a function are cut into
 _MOST_SOURCES = 4096
+_MOST_STEPS = 2**62
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Source:
     collate_fn:
         Makes a batch of samples of this source, in place of the loader's; needs ``mix="batch"``.
     batch_size:
-        Samples in a batch of this source, in place of the loader's; needs ``mix="batch"``.
+        Samples in a batch of this source, in place of the loader's, at most 2**20; needs
+        ``mix="batch"``.
     tokens:
         Tokens in each sample, where all have as many: for ``stats()``.
     """
@@ -266,8 +268,8 @@ def _table(
             step, by_name = line
         except (TypeError, ValueError):
             refuse("weights", line, "give (step, dict by name) in each line")
-        if type(step) is not int or step < 0 or (table and step <= table[-1][0]):
-            refuse("weights", step, "steps are ascending whole numbers")
+        if type(step) is not int or not 0 <= step < _MOST_STEPS or (table and step <= table[-1][0]):
+            refuse("weights", step, "steps are ascending whole numbers, less than 2**62")
         if not isinstance(by_name, Mapping) or set(by_name) != set(names):
             refuse("weights", by_name, f"give one for each of {list(names)}")
         row = tuple(_weight(f"weights[{name!r}]", by_name[name]) for name in names)

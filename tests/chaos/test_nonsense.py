@@ -174,8 +174,30 @@ def mutated_states(seed: int, count: int) -> None:
                 raise
 
 
+def mutated_states_of_mixtures(seed: int, count: int) -> None:
+    """A loop goes on from those that are accepted, as the same mixture and as another one."""
+    from tests.unit.order.mixed import KINDS, goes_on, readers, states
+
+    draw = random.Random(seed)
+    for kind in KINDS:
+        written, loaders = states(kind), readers(kind)
+        nb_accepted = 0
+        for _ in range(count):
+            changed = mutated(draw.choice(written), draw)
+            try:
+                nb_accepted += goes_on(draw.choice(loaders), changed)
+            except Exception:
+                print(kind, changed)
+                raise
+        assert nb_accepted < count / 2
+
+
 def test_mutated_states_are_refused_by_name() -> None:
     mutated_states(seed=1, count=400)
+
+
+def test_mutated_states_of_mixtures_are_refused_or_a_loop_goes_on_from_them() -> None:
+    mutated_states_of_mixtures(seed=1, count=200)
 
 
 # ---- frames and messages of the network
@@ -243,6 +265,7 @@ def test_ten_thousand_of_each_for_long(tmp_path: Path) -> None:
     for seed in rounds(10):
         mutated_frames(seed, 1000)
         mutated_states(seed, 1000)
+        mutated_states_of_mixtures(seed, 1000)
         folder = tmp_path / str(seed)
         folder.mkdir()
         mutated_keys(folder, seed, 1000)

@@ -27,6 +27,7 @@ from swift_loader.order.stream import StreamOrder
 from swift_loader.plan import Plan
 from swift_loader.plan.budget import BudgetTable
 from swift_loader.plan.shards import ShardDeal
+from tests.unit.order.mixed import KINDS, goes_on, readers, states
 
 RANDOM = RandomSampler(range(50), generator=torch.Generator())
 SEEDS = Plan(2**62, 4, 2, False, 0, 7)
@@ -115,6 +116,19 @@ def test_mutated_states_are_refused_or_are_what_a_run_writes(
             names = ("consumer", "worker_per_consumer")
             again.update({name: changed[name] for name in names})
         assert again == changed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_mutated_states_of_mixtures_are_refused_or_a_loop_goes_on_from_them(
+    kind: str, data: st.DataObject
+) -> None:
+    state = data.draw(st.sampled_from(states(kind)))
+    path = data.draw(st.sampled_from(places(state)))
+    how = data.draw(st.sampled_from(["replace", "replace", "delete", "add"]))
+    changed = mutated(state, path, how, data.draw(JSON | st.integers(-1, 2**65)))
+    for reader in readers(kind):
+        goes_on(reader, changed)
 
 
 @pytest.mark.parametrize("kind", ORDERS)

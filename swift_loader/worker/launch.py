@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import psutil
 
+from swift_loader.batch.identity import main_has
 from swift_loader.errors import WorkerDiedError
 from swift_loader.transport.channel import Channel, ChannelClosedError, channel_pair
 from swift_loader.transport.memory import create_region, map_shared
@@ -23,7 +24,7 @@ from swift_loader.worker.boot import boot
 from swift_loader.worker.launched import BATCH_WORKER
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
-from swift_loader.worker.script import ProcessMethod
+from swift_loader.worker.script import ProcessMethod, names_in_workers
 from swift_loader.worker.signals import STACK_SIGNAL
 from swift_loader.worker.surroundings import Surroundings
 from swift_loader.worker.zygote import Inherited, Spawn
@@ -193,7 +194,8 @@ class Zygote:
     def _request(self, index: int, place: Place, payload_fd: int, module: str) -> LaunchedWorker:
         worker = LaunchedWorker(index, self._process.pid)
         try:
-            worker.request(self._control, place, payload_fd, module)
+            with main_has(names_in_workers(self._method)):  # of settings that hold such classes
+                worker.request(self._control, place, payload_fd, module)
         except ChannelClosedError:
             worker.close()
             raise

@@ -54,6 +54,7 @@ class ScriptState:
 
     forked: bool = False
     importing: bool = False
+    imported: bool = False  # or that began
     failure: BaseException | None = None  # what importing it raised
 
     def check_not_importing(self) -> None:
@@ -107,7 +108,7 @@ def import_script(how: dict[str, Any], orders: Orders) -> None:
 
     Warns of global lists that do not have the same `orders`.
     """
-    state.importing = True
+    state.importing = state.imported = True
     main_is_shared()
     try:
         multiprocessing.spawn.prepare(how)
@@ -120,7 +121,7 @@ def import_script(how: dict[str, Any], orders: Orders) -> None:
 
 def names_in_workers(method: StartMethod) -> frozenset[str]:
     """The global names of the script that workers have by this method, the same or their own."""
-    if method == "thread":
+    if method in ("thread", "fork"):
         return frozenset(vars(sys.modules["__main__"]))
     return _script().names if method == "main" else frozenset()
 

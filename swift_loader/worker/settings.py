@@ -10,7 +10,6 @@ not, nobody has changed them. Nothing here imports torch: starting a worker does
 from __future__ import annotations
 
 import locale
-import logging
 import os
 import pickle
 import resource
@@ -23,7 +22,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from swift_loader.worker.carried import Carried, carried, name_of
 from swift_loader.worker.left_out import warn_left_out
+from swift_loader.worker.logging_settings import apply_logging, read_logging
 
 __all__ = ["SETTINGS", "Setting", "apply_settings", "read_settings"]
 
@@ -76,71 +77,30 @@ def _apply_deterministic(torch: Any, found: tuple[bool, bool]) -> None:
         torch.use_deterministic_algorithms(found[0], warn_only=found[1])
 
 
-def _apply_filters(module: Any, filters: list[Any]) -> None:
+def _read_filters(module: Any) -> list[tuple[Any, ...]]:
+    """Each category by its name too, by which a worker finds the filter that it has already."""
+    return [
+        (action, message, name_of(category), text, line, tuple(carried(category)))
+        for action, message, category, text, line in warnings.filters
+    ]
+
+
+def _apply_filters(module: Any, found: list[tuple[Any, ...]]) -> None:
+    here = {
+        (action, message, name_of(category), text, line): category
+        for action, message, category, text, line in warnings.filters
+    }
+    filters = []
+    for *about, made in found:
+        action, message, name, text, line = about
+        try:
+            category = here.get(tuple(about)) or Carried(*made).value()
+        except Exception as error:  # noqa: BLE001 - a class that can't be had here
+            warn_left_out(f"a filter of warnings, of the category {name}", error)
+        else:
+            filters.append((action, message, category, text, line))
     warnings.resetwarnings()  # forgets also which warnings were given
     warnings.filters[:] = filters  # type: ignore[index]
-
-
-_SAME_STREAMS = ("stdout", "stderr")
-
-
-def _read_logging(module: Any) -> dict[str, Any]:
-    loggers = [
-        logger
-        for logger in logging.root.manager.loggerDict.values()
-        if isinstance(logger, logging.Logger) and logger.level != logging.NOTSET
-    ]
-    return {
-        "disabled": logging.root.manager.disable,
-        "root": logging.root.level,
-        "levels": {logger.name: logger.level for logger in loggers},
-        "handlers": [
-            made
-            for handler in logging.root.handlers
-            if (made := _read_handler(handler)) is not None
-        ],
-    }
-
-
-def _read_handler(handler: logging.Handler) -> bytes | None:
-    """How to make such a handler: pickled, as its class or its formatter may be the user's."""
-    kind: tuple[str, Any]
-    if type(handler) is logging.StreamHandler:
-        names = [name for name in _SAME_STREAMS if handler.stream is getattr(sys, name)]
-        if not names:
-            return None
-        kind = "stream", names[0]
-    elif type(handler) is logging.FileHandler:
-        kind = "file", (handler.baseFilename, handler.encoding, handler.errors)
-    else:
-        kind = "any", handler
-    try:
-        return pickle.dumps((kind, handler.level, handler.formatter, handler.filters))
-    except (pickle.PicklingError, AttributeError, TypeError):  # a lock, a socket, a local class
-        return None
-
-
-def _apply_logging(module: Any, found: dict[str, Any]) -> None:
-    logging.disable(found["disabled"])
-    logging.root.setLevel(found["root"])
-    for name, level in found["levels"].items():
-        logging.getLogger(name).setLevel(level)
-    if logging.root.handlers:
-        return  # the script's own, where it was imported or forked
-    for made in found["handlers"]:
-        (kind, about), level, formatter, filters = pickle.loads(made)
-        handler: logging.Handler
-        if kind == "stream":
-            handler = logging.StreamHandler(getattr(sys, about))
-        elif kind == "file":
-            path, encoding, errors = about
-            handler = logging.FileHandler(path, "a", encoding, errors=errors)
-        else:
-            handler = about
-        handler.setLevel(level)
-        handler.setFormatter(formatter)
-        handler.filters[:] = filters
-        logging.root.addHandler(handler)
 
 
 def _read_umask(module: Any) -> int | None:
@@ -227,10 +187,6 @@ def _apply_precision(torch: Any, found: tuple[str | None, dict[str, str]]) -> No
             part.fp32_precision = precision
 
 
-def _read_filters(module: Any) -> list[Any]:
-    return list(warnings.filters)
-
-
 SETTINGS = (
     Setting(
         "torch's default dtype",
@@ -253,9 +209,7 @@ SETTINGS = (
         lambda socket, timeout_s: socket.setdefaulttimeout(timeout_s),
     ),
     Setting("filters of warnings", "warnings", _read_filters, _apply_filters),
-    Setting(
-        "levels of loggers, handlers of the root one", "logging", _read_logging, _apply_logging
-    ),
+    Setting("levels of loggers, handlers of the root one", "logging", read_logging, apply_logging),
     Setting(
         "recursion limit",
         "sys",

@@ -43,7 +43,8 @@ class Source:
         Samples in a batch of this source, in place of the loader's, at most 2**20; needs
         ``mix="batch"``.
     tokens:
-        Tokens in each sample, where all have as many: for ``stats()``.
+        Tokens in each sample, where all have as many: for ``stats()``. None: the `length` of a
+        `Packed` that is built already, with its padding; of other data sets, unknown.
     """
 
     dataset: Any
@@ -164,7 +165,7 @@ class Mixture:
             exhausted,
             mix == "batch",
             tuple(source.batch_size or 0 for source in made.values()),
-            tuple(source.tokens for source in made.values()),
+            tuple(map(_tokens, made.values())),
         )
 
     def __call__(self) -> Blended:
@@ -225,6 +226,14 @@ def _count(option: str, value: Any) -> int | None:
     if isinstance(value, bool) or count < 1:
         refuse(option, value, "give a whole number, 1 or more")
     return count
+
+
+def _tokens(source: Source) -> int | None:
+    """In each sample, where that is given, or the data set's class says it, as `Packed` does."""
+    if source.tokens is not None or not hasattr(type(source.dataset), "tokens_per_sample"):
+        return source.tokens
+    found: int = source.dataset.tokens_per_sample
+    return found
 
 
 def _weight(where: str, value: Any) -> float:

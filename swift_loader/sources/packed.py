@@ -159,6 +159,11 @@ class Packed:
     def __len__(self) -> int:
         return self._packing.nb_sequences
 
+    @property
+    def tokens_per_sample(self) -> int:
+        """`length`: tokens in a sequence, with its padding."""
+        return self._length
+
     def set_epoch(self, epoch: int) -> None:
         """Take the documents' order of `epoch`. The loader calls it in every worker."""
         self._epoch = epoch

@@ -59,7 +59,12 @@ _TABLE = (
     _counter("batch_bytes", "bytes", "Bytes in them."),
     _gauge("epoch", "", "The epoch that is iterated, or was last."),
     _counter("source_samples", "samples", "Samples of a mixture's source.", "source"),
-    _counter("source_tokens", "tokens", "Tokens in them, where `Source(tokens=)` says.", "source"),
+    _counter(
+        "source_tokens",
+        "tokens",
+        "Tokens in them, where `Source(tokens=)` says, or the source is a `Packed`.",
+        "source",
+    ),
     _counter(
         "source_wait_seconds",
         "seconds",

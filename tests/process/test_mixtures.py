@@ -131,6 +131,21 @@ def test_homogeneous_batches_have_their_own_size_and_collate_fn() -> None:
     assert json.dumps(stats.as_dict())
 
 
+def test_tokens_of_a_packed_source_are_counted() -> None:
+    packed = [Packed([list(range(50))] * 8, 16) for _ in range(2)]
+    mix = Mixture(
+        {"a": (packed[0], 1), "b": Source(packed[1], weight=1, tokens=15), "c": ([{}] * 9, 1)},
+        mix="batch",
+    )
+    with SwiftLoader(mix, batch_size=2, worker_per_consumer=0, validate=False) as loader:
+        list(loader)
+        sources = loader.stats().sources
+    assert sources["a"].samples > 0
+    assert sources["a"].tokens == 16 * sources["a"].samples
+    assert sources["b"].tokens == 15 * sources["b"].samples
+    assert sources["c"].tokens is None
+
+
 def test_a_source_that_fetches_many_at_once_is_asked_once() -> None:
     mix = Mixture({"a": (datasets.ManyAtOnce, {"n": 30}, 1), "b": (datasets.Numbers, {"n": 30}, 1)})
     with SwiftLoader(mix, batch_size=6) as loader:

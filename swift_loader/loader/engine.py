@@ -27,6 +27,7 @@ from swift_loader.loader.open_files import Need, check_open_files
 from swift_loader.loader.options import Config
 from swift_loader.loader.target import Target
 from swift_loader.loader.trial import try_one_batch
+from swift_loader.loader.who_splits import Decision
 from swift_loader.pipeline.elsewhere import launchers_of
 from swift_loader.pipeline.lacking import told
 from swift_loader.pipeline.link import Link
@@ -211,7 +212,12 @@ class Engine:
         return self._pipeline
 
     def start(
-        self, consumer: int, seed: int, target: Target, group: HostGroup | None = None
+        self,
+        consumer: int,
+        seed: int,
+        target: Target,
+        splits: Decision,
+        group: HostGroup | None = None,
     ) -> Size | None:
         """Start the workers and wait for the first; returns the dataset's length.
 
@@ -239,8 +245,10 @@ class Engine:
             seed,
             config.logger,
             config.worker_affinity or unbinding(),
-            config.stream_split,
+            splits.by,
             _group(),
+            split_why=splits.why,
+            split_in_doubt=splits.in_doubt,
         )
         if self._own is not None:
             alone = self._pipeline = InProcess(

@@ -36,6 +36,7 @@ from swift_loader.loader.signature import Batch_co
 from swift_loader.loader.static_buffers import StaticBuffers
 from swift_loader.loader.target import Target
 from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
+from swift_loader.loader.who_splits import decided_by_all, look_at
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_seed
@@ -81,6 +82,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         self._given = {name: value for name, value in given.items() if name not in _LARGE}
         self._sampling = sampling_of(config)
         self._seed = chosen_seed(config.seed)
+        self._look = look_at(config)
+        self._splits = self._look.decided(config.nb_consumer)
         self._engine = Engine(config, like)
         self._dataset = Dataset(config, self._engine.recipe)
         self._config = config = config.without_dataset()
@@ -173,6 +176,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         collective = mesh is not None or is_collective(self._config.nb_consumer)
         if self._seed is None:
             self._seed = agree_on_seed() if collective else FIXED_SEED
+        self._splits = decided_by_all(self._look, self.nb_consumer, collective)
+        self._said_sizes.clear()
         # What was asked before, was asked as consumer 0, and perhaps of another seed.
         self._order = None
         self._loaded = self._loaded or self._applied
@@ -182,7 +187,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
                 group = None
                 if mesh is not None:
                     group = join_host_group(consumer_index, self._config, self._nb_samples)
-                size = engine.start(consumer_index, self._seed, target, group)
+                size = engine.start(consumer_index, self._seed, target, self._splits, group)
                 if size is not None:
                     self._learn_length(size)
                 self._the_order()
@@ -327,11 +332,6 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         return self._seed
 
     @property
-    def started(self) -> bool:
-        """Whether `start` was called; it still is after `close`."""
-        return self._engine.started
-
-    @property
     def nb_consumer(self) -> int:
         """How many training processes the run has."""
         return self._config.nb_consumer
@@ -396,7 +396,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         """Batches that are left of a part, by the stream's length. `TypeError` if it has none."""
         sizes, consumer = self._said_sizes, self._consumer
         if consumer not in sizes:
-            sizes[consumer] = size_of_stream(self.dataset, self._config, consumer)
+            sizes[consumer] = size_of_stream(self.dataset, self._config, consumer, self._splits.by)
         return max(0, sizes[consumer] - part.first - len(part.done))
 
     def _the_order(self) -> Order:

@@ -21,8 +21,8 @@ from swift_loader.plan.budget import BudgetTable
 from swift_loader.plan.shards import ShardDeal
 from swift_loader.ranks.equal_steps import check_equal_steps
 from swift_loader.sources.shards import ShardList
+from swift_loader.worker.rank_signs import kind_that_splits, names_of_ranks, that_count
 from swift_loader.worker.recipe import Size, length_of_stream
-from swift_loader.worker.split import kind_that_splits, names_of_ranks
 
 __all__ = ["facts_of", "order_of", "sampling_of", "size_of_stream"]
 
@@ -128,15 +128,15 @@ def facts_of(order: Order, config: Config) -> dict[str, Any]:
     }
 
 
-def size_of_stream(stream: Any, config: Config, consumer: int) -> int:
+def size_of_stream(stream: Any, config: Config, consumer: int, split: str) -> int:
     """Batches of a consumer's epoch, by the stream's ``__len__``. `TypeError` if it has none.
 
-    As torch counts them: as if one worker made them all.
+    As torch counts them: as if one worker made them all. `split`: who splits it, as was decided.
     """
     length = length_of_stream(stream)
-    split = config.stream_split
     if split == "auto":
-        split = "workers" if kind_that_splits(stream) or names_of_ranks(stream, {}) else "ranks"
+        splits = kind_that_splits(stream) or that_count(names_of_ranks(stream, {}))
+        split = "workers" if splits else "ranks"
     if split == "ranks":  # one that splits itself counts its own part
         consumers = range(config.nb_consumer) if config.equal_steps else (consumer,)
         length = min(_nb_dealt(length, config, one) for one in consumers)

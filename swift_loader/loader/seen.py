@@ -45,6 +45,11 @@ class Seen(Generic[Batch_co]):
             told += f". {meter.snapshot().verdict}"
         return table(f"SwiftLoader of {self._dataset.name}", told, rows)
 
+    @property
+    def started(self) -> bool:
+        """Whether `start` was called; it still is after `close`."""
+        return self._engine.started
+
     @overload
     def stats(self, all_ranks: Literal[False] = False) -> LoaderStats: ...
 

@@ -25,6 +25,8 @@ class Place:
     worker_id: int | None = None  # in [0, worker_per_consumer), where it isn't the worker's number
     trial: bool = False  # makes one batch to see whether that can be; nothing is kept of it
     watches_draws: bool = False  # refuses a data set that draws random numbers where it is kept
+    split_why: str = ""  # where the training processes have decided it; empty: an option
+    split_in_doubt: bool = False
 
     def id_of(self, worker: int) -> int:
         """What worker info gives as the id of a worker."""

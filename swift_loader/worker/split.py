@@ -9,42 +9,33 @@ Exactly one party may split by rank. `stream_split` says which:
 
   1. it is of a kind that does: made by Hugging Face's ``split_dataset_by_node``, with a node
      splitter of webdataset, Mosaic's or LitData's ``StreamingDataset``;
-  2. it reads the rank from the environment, or asks `torch.distributed`, before its first item;
-  3. it may have read it earlier: attributes, arguments or global names are called ``rank`` or
-     ``world_size``. That is doubtful; so is a single question of the second kind, and a stream that
-     takes the number of its worker or of all workers from worker info, but not both. In doubt the
-     stream splits: seeing a sample twice is better than losing one.
+  2. it may have done so before: it is not the same on every rank, or its code, attributes or
+     arguments speak of ``rank``, ``WORLD_SIZE`` or the like. That is doubtful, unless
+  3. a worker sees it ask for both, rank and size, before its first item.
 
-A worker decides at the first item of its first epoch. A stream whose worker info was asked for
-before there was a sign, and that asks for its rank after that, is built again.
+In doubt the stream splits: seeing a sample twice is better than losing one.
+
+The training processes look for 1 and 2, and tell all workers of all ranks the same: see
+`swift_loader.loader.who_splits`. Where they find nothing, a worker decides by 3 at the first item
+of its first epoch, and warns: other workers may not have asked. A stream that takes the number of
+its worker or of all workers from worker info, but not both, is doubtful too. One whose worker info
+was asked for before there was a sign, and that asks for its rank after that, is built again.
 """
 
 from __future__ import annotations
 
-import functools
-import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 from swift_loader.errors import StateError, refuse
 from swift_loader.worker.place import Place
+from swift_loader.worker.rank_signs import kind_that_splits, names_of_ranks, that_count
 from swift_loader.worker.rank_watch import RankWatch
 
-__all__ = ["Split", "kind_that_splits", "names_of_ranks"]
+__all__ = ["Split"]
 
-_MOST_OBJECTS = 1000  # to be looked at
 _WHOLE_PLACE = {"id", "num_workers"}
-_KNOWN = frozenset(("torch", "datasets", "webdataset", *sys.stdlib_module_names)) - {"__main__"}
-_STREAMING = ("streaming", "litdata")
-_NAMES = re.compile(
-    r"_*((global|node|local|dist|dp|process|data_parallel)_)?"
-    r"(rank|world_size|num_ranks|nb_ranks|n_ranks|num_replicas|process_index|process_count"
-    r"|num_processes)",
-    re.IGNORECASE,
-)
 
 
 class Split:
@@ -57,14 +48,16 @@ class Split:
         self._group = place.group is not None
         self._watch = RankWatch()
         #: whether what the stream asks for counts
-        self.watches = option == "auto" and place.nb_consumer > 1
+        self.watches = (option == "auto" or place.split_in_doubt) and place.nb_consumer > 1
         #: what was asked of worker info: whoever asks for a place, splits by it
         self.asked: set[str] = set()
         self._asked_at_birth: set[str] = set()  # counts in every epoch
         #: "workers" or "ranks", None while there is no sign
         self.by: str | None = None if option == "auto" else option
-        self.why = f"stream_split={option!r}"
-        self.in_doubt = False
+        self.why = place.split_why or f"stream_split={option!r}"
+        self.in_doubt = place.split_in_doubt
+        #: whether this worker has decided by itself what others may have decided otherwise
+        self.alone = False
         self._settled = False
         if option == "auto" and place.nb_consumer == 1:
             self.by, self.why = "workers", "there is one rank"
@@ -108,9 +101,9 @@ class Split:
             self._decide("workers", kind)
             return
         self._look_at_watch()
-        names = names_of_ranks(dataset, kwargs)
+        names = that_count(names_of_ranks(dataset, kwargs))
         if self.by is None and names:
-            self._decide("workers", f"it knows {', '.join(sorted(names)[:4])}", in_doubt=True)
+            self._decide("workers", f"it knows {', '.join(names[:4])}", in_doubt=True)
 
     def settle(self) -> bool:
         """Decide, at the first item. False: the stream was told another place, build it again.
@@ -156,7 +149,10 @@ class Split:
         asked = self._watch.asked
         if self.by is None and asked:
             what = f"it asks for {', '.join(asked[:4])}"
-            self._decide("workers", what, in_doubt=not self._watch.rank_and_size)
+            self._decide("workers", what, in_doubt=True)  # other workers may not have asked
+            self.alone = True
+        elif self.by == "workers" and self.in_doubt and self._watch.rank_and_size:
+            self._decide("workers", f"it asks for {', '.join(asked[:4])}")
 
     def _look_again(self) -> None:
         if self._watch.rank_and_size:
@@ -170,88 +166,3 @@ class Split:
 
     def _decide(self, by: str, why: str, in_doubt: bool = False) -> None:
         self.by, self.why, self.in_doubt = by, why, in_doubt
-
-
-def kind_that_splits(dataset: Any) -> str:
-    """Why a stream, or one that is part of it, is known to split by rank; empty: it isn't known."""
-    for part in _parts(dataset):
-        for kind in type(part).__mro__:
-            root = kind.__module__.partition(".")[0]
-            if root in _STREAMING and kind.__name__.endswith("StreamingDataset"):
-                return f"it is a {kind.__module__}.{kind.__name__}"
-            if root == "datasets" and getattr(part, "_distributed", None) is not None:
-                return "it was made by split_dataset_by_node"
-        if isinstance(part, FunctionType) and part.__name__ == "split_by_node":
-            return "it has the node splitter split_by_node"
-    return ""
-
-
-def names_of_ranks(dataset: Any, kwargs: Mapping[str, Any]) -> set[str]:
-    """What attributes, arguments and code of a stream are called that looks like ranks."""
-    names = set(kwargs)
-    for part in _parts(dataset):
-        if isinstance(part, GeneratorType):
-            names |= {*part.gi_code.co_varnames, *_names_in(part.gi_code)}
-        elif isinstance(part, FunctionType) and not _is_known(part.__module__):
-            names |= _names_in(part.__code__)
-        kinds = [kind for kind in type(part).__mro__ if not _is_known(kind.__module__)]
-        if kinds:
-            attributes = getattr(part, "__dict__", None)
-            names |= set(attributes) if isinstance(attributes, dict) else set()
-        for kind in kinds:
-            for method in vars(kind).values():
-                if isinstance(method, FunctionType):
-                    names |= _names_in(method.__code__)
-    return {name for name in names if isinstance(name, str) and _NAMES.fullmatch(name)}
-
-
-def _is_known(module: str | None) -> bool:
-    """Whether what is there speaks of ranks, or can't, and `kind_that_splits` tells."""
-    return (module or "builtins").partition(".")[0] in _KNOWN
-
-
-def _names_in(code: CodeType) -> set[str]:
-    """Globals, attributes and variables of enclosing functions that code speaks of."""
-    names = {*code.co_names, *code.co_freevars}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _names_in(constant)
-    return names
-
-
-def _parts(dataset: Any) -> Iterator[Any]:
-    """The stream and what it is made of: attributes, members of lists, captured variables."""
-    todo: list[Any] = [dataset]
-    seen: set[int] = set()
-    while todo and len(seen) < _MOST_OBJECTS:
-        part = todo.pop()
-        if id(part) in seen or isinstance(
-            part, (str, bytes, int, float, type, ModuleType, type(None))
-        ):
-            continue
-        seen.add(id(part))
-        if isinstance(part, (list, tuple)):
-            todo += part[:_MOST_OBJECTS]
-            continue
-        if isinstance(part, dict):
-            todo += list(part.values())[:_MOST_OBJECTS]
-            continue
-        yield part
-        if isinstance(part, functools.partial):
-            todo += [part.func, part.args, part.keywords]
-        elif isinstance(part, MethodType):
-            todo += [part.__func__, part.__self__]
-        elif isinstance(part, FunctionType):
-            todo += [cell.cell_contents for cell in part.__closure__ or () if _is_filled(cell)]
-        elif isinstance(part, GeneratorType):
-            todo += list(part.gi_frame.f_locals.values()) if part.gi_frame else []
-        attributes = getattr(part, "__dict__", None)
-        if isinstance(attributes, dict):
-            todo += list(attributes.values())[:_MOST_OBJECTS]
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False

@@ -94,7 +94,7 @@ class StreamMaker:
             raise MakeError(replace(error.fault, doing=doing)) from None
         except EndOfShard:
             raise EndOfShard(self._shard.state(0, over=True)) from None
-        if self._tells:
+        if self._tells or self._split.alone:
             self._tell_who_splits()
         times = made.times
         busy_s = times.fetch_s + times.collate_s + times.encode_s
@@ -204,7 +204,7 @@ class StreamMaker:
         return f"shard {index} of {count}, after {self._shard.position} items of the stream"
 
     def _tell_who_splits(self) -> None:
-        self._tells = False
+        self._tells = self._split.alone = False
         if self._log is not None:
             self._log(self._split.story())
         if self._split.in_doubt:

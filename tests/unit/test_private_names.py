@@ -77,7 +77,7 @@ PRIVATE = {
     "_slotnames": {"batch/reduce.py": "attributes in slots of a subclass of tensor"},
     "_distributed": {
         "sources/readers/hugging_face.py": "a stream that splits itself by rank is refused",
-        "worker/split.py": "Hugging Face: a stream that splits itself by rank is known",
+        "worker/rank_signs.py": "Hugging Face: a stream that splits itself by rank is known",
     },
     "_member_type_": {"batch/classes.py": "enumerations of `__main__` travel to workers"},
     "_mmap": {"batch/memmaps.py": "numpy: memory maps travel as the name of their file"},

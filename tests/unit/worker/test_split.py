@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from torch.utils.data import ChainDataset, IterableDataset, get_worker_info
 from torch.utils.data._utils import worker as torch_worker
 
 from swift_loader import ConfigError, StateError
+from swift_loader.loader.who_splits import Decision, Look
 from swift_loader.plan import Plan
 from swift_loader.worker.place import Place
 from swift_loader.worker.rank_watch import tell_group
@@ -48,6 +51,8 @@ class Worker:
         self, make: Callable[[], Any], init: Any, place: Place, index: int, by_class: bool
     ) -> None:
         given = None if by_class else make()
+        if place.stream_split == "auto" and not place.split_why:
+            place = told(place, look(make, init, by_class).decided(place.nb_consumer))
         self._make = make if by_class else lambda: copy.deepcopy(given)
         self._init, self._index = init, index
         self.split = Split(place, index)
@@ -72,6 +77,16 @@ class Worker:
             return self.items(epoch)
 
 
+def look(make: Callable[[], Any], init: Any, by_class: bool) -> Look:
+    return Look.at(make if by_class else make(), {}, init)
+
+
+def told(place: Place, decision: Decision) -> Place:
+    """As the training process tells its workers."""
+    by, why, in_doubt = decision.by, decision.why, decision.in_doubt
+    return replace(place, stream_split=by, split_why=why, split_in_doubt=in_doubt)
+
+
 def number(item: Any) -> int:
     return int(item["x"]) if isinstance(item, dict) else int(item)
 
@@ -87,21 +102,31 @@ def of_torch(make: Callable[[], Any], init: Any, index: int, by_class: bool) -> 
     return [number(item) for item in dataset]
 
 
+@contextmanager
+def as_rank(rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size}.items():
+            patched.setenv(name, str(value))
+        for name in ("is_initialized", "get_rank", "get_world_size"):
+            patched.setattr(dist, name, getattr(dist, name))
+        tell_group(rank, size)
+        yield
+
+
 def of_all(
     size: int, make: Callable[[], Any], init: Any, monkeypatch: pytest.MonkeyPatch, by_class: bool
 ) -> tuple[list[int], list[int], list[Split]]:
     """Torch's items and ours, of all workers of all ranks; and what ours have decided."""
-    theirs, ours, again, splits = [], [], [], []
+    theirs, ours, again, splits, looks = [], [], [], [], []
     for rank in range(size):
-        with monkeypatch.context() as patched:
-            for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size}.items():
-                patched.setenv(name, str(value))
-            for name in ("is_initialized", "get_rank", "get_world_size"):
-                patched.setattr(dist, name, getattr(dist, name))
-            tell_group(rank, size)
+        with as_rank(rank, size, monkeypatch):
+            looks.append(look(make, init, by_class))
+    for rank in range(size):
+        with as_rank(rank, size, monkeypatch):
             for index in range(WORKERS):
                 theirs += of_torch(make, init, index, by_class)
                 place = Place(rank, size, WORKERS, 0, None, group=(rank, size))
+                place = told(place, looks[rank].decided(size, looks))
                 worker = Worker(make, init, place, index, by_class)
                 ours += worker.items()
                 again += worker.items(1)
@@ -145,10 +170,11 @@ class KnowsItsRank(IterableDataset[int]):
 
 
 class AsksLate(streams.ByWorkerInfo):
+    """In a way that is not to be seen in its code."""
+
     def __iter__(self) -> Iterator[int]:
         yield from super().__iter__()
-        assert os.environ["RANK"]
-        assert os.environ["WORLD_SIZE"]
+        assert all(os.environ[name[::-1]] for name in ("KNAR", "EZIS_DLROW"))
 
 
 class AsksForOneThing(streams.ByWorkerInfo):

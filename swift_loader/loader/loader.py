@@ -30,10 +30,11 @@ from swift_loader.loader.epoch import EpochIterator, Standing, gone_on
 from swift_loader.loader.meshes import join_host_group
 from swift_loader.loader.mixtures import counting_sources, warn_of_other_mixture
 from swift_loader.loader.options import Config, parameters_text
-from swift_loader.loader.orders import facts_of, order_of, sampling_of, size_of_stream
+from swift_loader.loader.orders import check_one_stands, facts_of, order_of, sampling_of
 from swift_loader.loader.seen import Seen
 from swift_loader.loader.signature import Batch_co
 from swift_loader.loader.static_buffers import StaticBuffers
+from swift_loader.loader.stream_sizes import StreamSizes
 from swift_loader.loader.target import Target
 from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.loader.who_splits import decided_by_all, look_at
@@ -92,7 +93,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         self._nb_samples: int | None = None  # of a stream, and as long as it is not known
         self._lengths: tuple[int, ...] = ()  # of the sources of a mixture
         self._length_is_known = False
-        self._said_sizes: dict[int, int] = {}  # batches of a consumer, by a stream's own length
+        self._said_sizes = StreamSizes(config)
         if config.validate and not config.in_process:
             try:
                 self._learn_length(self._engine.try_one_batch())
@@ -191,6 +192,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
                 if size is not None:
                     self._learn_length(size)
                 self._the_order()
+                self._apply_state()
             except BaseException as error:
                 failure = error
                 raise
@@ -252,7 +254,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         standing.count_sources = counting_sources(order, engine.meter)
         standing.cut = self._cut
         if self._said_sizes and self.nb_samples is None:
-            standing.said_size = self._size_of_stream(part)
+            standing.said_size = self._said_sizes.left(part, self._dataset.get, self._consumer, self._splits.by)
         engine.pipeline.begin(part, order)
         if engine.stager is not None:
             engine.stager.begin(part)
@@ -289,7 +291,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         part = self._part_at_hand()
         if self.nb_samples is not None:
             return part.size
-        size = self._size_of_stream(part)
+        size = self._said_sizes.left(part, self._dataset.get, self._consumer, self._splits.by)
         if self._standing is not None:
             self._standing.said_size = size
         return size
@@ -355,6 +357,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
             return dict(self._loaded)
         self._apply_state()
         order, standing = self._the_order(), self._standing
+        check_one_stands(sys._getframe(1).f_globals.get("__name__", ""), order, self._config)
         if standing is None or not standing.alive:
             # The beginning of what comes next.
             return order.capture(gone_on(standing, Taken(order.part(self._epoch))))
@@ -392,13 +395,6 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
 
     # ---- inside
 
-    def _size_of_stream(self, part: EpochPart) -> int:
-        """Batches that are left of a part, by the stream's length. `TypeError` if it has none."""
-        sizes, consumer = self._said_sizes, self._consumer
-        if consumer not in sizes:
-            sizes[consumer] = size_of_stream(self.dataset, self._config, consumer, self._splits.by)
-        return max(0, sizes[consumer] - part.first - len(part.done))
-
     def _the_order(self) -> Order:
         """Which batches come; made when it is first asked for, since the length may be unknown."""
         if self._order is None:
@@ -416,7 +412,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         return self._the_order().part(self._epoch)
 
     def _facts(self) -> dict[str, Any]:
-        return facts_of(self._the_order(), self._config)
+        by_one = self._config.in_order and not isinstance(self._applied, (list, tuple))
+        return facts_of(self._the_order(), self._config, self._epoch, by_one)
 
     def _learn_length(self, size: Size) -> None:
         self._nb_samples, self._lengths = size

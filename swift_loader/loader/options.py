@@ -53,6 +53,7 @@ from swift_loader.loader.checks import (
 )
 from swift_loader.loader.names import by_own_names
 from swift_loader.pipeline.elsewhere import RemoteWorkers, remote_workers_of
+from swift_loader.sources.alike import to_be_alike
 from swift_loader.sources.mixture import Mixing, Mixture
 from swift_loader.sources.shards import ShardList, shard_list_of
 from swift_loader.telemetry.log import LogConfig, log_config
@@ -415,6 +416,7 @@ class Config:
     by_sampler: bool = False  # the order is the user's
     shards: ShardList | None = None  # of a stream that tells them
     by_shards: bool = False
+    alike: Mapping[str, Any] = field(default_factory=dict)  # of the data set, on all ranks
     auto_collation: bool = True  # as torch calls it: samples are collated to batches
     in_process: bool = False  # there are no workers
     auto_workers: bool = False
@@ -450,6 +452,7 @@ class Config:
         kwargs = named.get("dataset_kwargs", ("", None))[1]
         if isinstance(values["dataset_class"], Mixture):
             values["mixing"] = mixing_of(values, values["dataset_class"], kwargs)
+        values["alike"] = to_be_alike(values["dataset_class"])
         if is_built(values["dataset_class"], with_kwargs=kwargs is not None):
             if kwargs is not None:
                 refuse("dataset_kwargs", kwargs, "the data set is built already; leave them out")

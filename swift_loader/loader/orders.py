@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from swift_loader.errors import refuse
+from swift_loader.errors import StateError, refuse
 from swift_loader.loader.mixtures import plan_of_mixture
 from swift_loader.loader.options import Config
 from swift_loader.order.budgeted import BudgetedOrder
@@ -19,12 +19,15 @@ from swift_loader.order.told import inner_of
 from swift_loader.plan import Plan
 from swift_loader.plan.budget import BudgetTable
 from swift_loader.plan.shards import ShardDeal
+from swift_loader.ranks.agreement import EPOCH, FIRST_BATCH
 from swift_loader.ranks.equal_steps import check_equal_steps
 from swift_loader.sources.shards import ShardList
 from swift_loader.worker.rank_signs import kind_that_splits, names_of_ranks, that_count
 from swift_loader.worker.recipe import Size, length_of_stream
 
-__all__ = ["facts_of", "order_of", "sampling_of", "size_of_stream"]
+__all__ = ["check_one_stands", "facts_of", "order_of", "sampling_of", "size_of_stream"]
+
+_KEEPS_ONE = "torch.distributed.checkpoint"  # state for all ranks
 
 
 def sampling_of(config: Config) -> Sampling | None:
@@ -112,8 +115,22 @@ def _budgeted(config: Config, nb_samples: int, seed: int, consumer: int) -> Budg
     return order
 
 
-def facts_of(order: Order, config: Config) -> dict[str, Any]:
-    """What all consumers must agree on."""
+def check_one_stands(caller: str, order: Order, config: Config) -> None:
+    """Raises `StateError` where the module `caller` would keep one state, and there are several."""
+    alike = order.one_stands_for_all and config.in_order
+    if caller.startswith(_KEEPS_ONE) and config.nb_consumer > 1 and not alike:
+        raise StateError(
+            "torch.distributed.checkpoint keeps one state for all ranks, and here each consumer "
+            "has its own (that of a stream, of a sampler, or of in_order=False): save and load "
+            "swift_loader.integrations.checkpoint.for_checkpoint(loader) in place of the loader"
+        )
+
+
+def facts_of(order: Order, config: Config, epoch: int, by_one: bool) -> dict[str, Any]:
+    """What all consumers must agree on as they begin with `epoch`.
+
+    `by_one`: they hold no states, or one each, so they begin at the same batch in most trainings.
+    """
     plan, *_ = order.plans().values()
     facts: dict[str, Any] = plan.fingerprint()
     if plan.mixture is not None:  # each of its facts by itself, so that an error names what differs
@@ -122,9 +139,22 @@ def facts_of(order: Order, config: Config) -> dict[str, Any]:
     inner = inner_of(order)
     return {
         **facts,
+        **{f"the data set: {name}": value for name, value in config.alike.items()},
         **(inner.facts if isinstance(inner, (BudgetedOrder, ShardedOrder)) else {}),
         "sampler": isinstance(order, SampledOrder),
         "equal_steps": config.equal_steps,
+        **(_place(order, epoch, config) if by_one and order.one_stands_for_all else {}),
+    }
+
+
+def _place(order: Order, epoch: int, config: Config) -> dict[str, Any]:
+    """Where a consumer begins. One that has fewer batches than the others may have ended."""
+    inner: Any = inner_of(order)
+    part, last = inner.part(epoch), replace(inner, consumer=config.nb_consumer - 1).part(epoch)
+    return {
+        EPOCH: epoch,
+        FIRST_BATCH: min(part.first, last.count),
+        "what is left of the epoch": inner.plans()[part.plan_id].spans,
     }
 
 

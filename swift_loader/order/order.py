@@ -29,6 +29,11 @@ class Order(Protocol):
         return True
 
     @property
+    def one_stands_for_all(self) -> bool:
+        """Whether the state of one consumer tells what all have had, if they made equal steps."""
+        return True
+
+    @property
     def nb_shards(self) -> int:
         """Shards of an epoch: batch ``k`` can only be made by worker ``k % nb_shards``.
 

@@ -34,6 +34,10 @@ class SampledOrder(Order):
     replay: Replay | None = None  # of that part
 
     @property
+    def one_stands_for_all(self) -> bool:
+        return False
+
+    @property
     def known_ahead(self) -> bool:
         return False
 

@@ -60,6 +60,10 @@ class ShardedOrder(Order):
         return cls(plan, deal, digest, consumer)
 
     @property
+    def one_stands_for_all(self) -> bool:
+        return False
+
+    @property
     def nb_shards(self) -> int:
         return self.deal.worker_per_consumer
 

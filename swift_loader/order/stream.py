@@ -36,6 +36,10 @@ class StreamOrder(Order):
     saved: Mapping[int, bytes] = field(default_factory=dict)  # by the number's k
 
     @property
+    def one_stands_for_all(self) -> bool:
+        return False
+
+    @property
     def nb_shards(self) -> int:
         return self.workers
 

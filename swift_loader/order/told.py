@@ -147,6 +147,10 @@ class ToldOrder(Order):
         return self.ahead and self.inner.known_ahead
 
     @property
+    def one_stands_for_all(self) -> bool:
+        return self.inner.one_stands_for_all
+
+    @property
     def nb_shards(self) -> int:
         return self.inner.nb_shards
 

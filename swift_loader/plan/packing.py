@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +105,14 @@ class Lengths:
         if self.separator:
             lengths[lengths > 0] += self.separator
         return lengths
+
+    def checksum(self) -> int:
+        """CRC-32 of all lengths as int64: a quarter of a second for 10^8."""
+        step = _BLOCK * _BLOCKS_AT_ONCE
+        found = 0
+        for start in range(0, len(self), step):
+            found = crc32(self.array[start : start + step].astype(np.int64).data, found)
+        return found
 
     def sums(self, unit: int = 1, block: int = _BLOCK) -> NDArray[np.int64]:
         """Of each `block` documents: how many whole units of so many tokens they have."""

@@ -7,6 +7,7 @@ would otherwise show as samples seen twice, or as an all-reduce that hangs in th
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ import torch.distributed
 from swift_loader.errors import PlanMismatchError
 
 __all__ = [
+    "EPOCH",
+    "FIRST_BATCH",
     "agree_on_plan",
     "agree_on_seed",
     "is_collective",
@@ -24,6 +27,7 @@ __all__ = [
     "own_index",
 ]
 
+EPOCH, FIRST_BATCH = "the epoch", "the first batch"  # facts in which ranks may differ
 
 T = TypeVar("T")
 
@@ -78,6 +82,7 @@ def agree_on_plan(facts: Mapping[str, Any], failure: BaseException | None) -> No
     """Compare `facts` over all ranks. Collective, also for a rank whose start has failed.
 
     Raises `PlanMismatchError` that names each difference and its ranks, or the rank that failed.
+    Warns where ranks begin at different places: in most trainings, these would not end together.
     """
     mine = {"failure": None if failure is None else f"{type(failure).__name__}: {failure}"}
     mine.update(facts)
@@ -87,13 +92,14 @@ def agree_on_plan(facts: Mapping[str, Any], failure: BaseException | None) -> No
     failed = [f"rank {r}: {f['failure']}" for r, f in enumerate(everybody) if f["failure"]]
     if failed:
         raise PlanMismatchError("other consumers could not start:\n" + "\n".join(failed))
-    differences = []
+    differences: list[str] = []
+    places: list[str] = []
     for name, value in facts.items():
         others = {r: f.get(name) for r, f in enumerate(everybody) if f.get(name) != value}
         if others:
             rank, other = next(iter(others.items()))
             ranks = ", ".join(map(str, others))
-            differences.append(
+            (places if name in (EPOCH, FIRST_BATCH) else differences).append(
                 f"{name} is {value!r} on rank {torch.distributed.get_rank()} and {other!r} on "
                 f"rank {rank} (it differs on ranks {ranks})"
             )
@@ -102,4 +108,12 @@ def agree_on_plan(facts: Mapping[str, Any], failure: BaseException | None) -> No
             "the consumers hold different plans, so samples would be seen twice or never:\n"
             + "\n".join(differences)
             + "\nBuild the loader with the same arguments on every rank"
+        )
+    if places:
+        warnings.warn(
+            "the consumers go on at different places, so their epochs end after different numbers "
+            f"of steps, and a collective call may hang there: {'; '.join(places)}. If they should "
+            "be in step, load states of the same step on every rank",
+            RuntimeWarning,
+            stacklevel=3,
         )

@@ -157,7 +157,7 @@ class Mixture:
             Ingredient(name, one.dataset, one.kwargs, one.transform, one.collate_fn)
             for name, one in made.items()
         )
-        self._with_source = with_source
+        self.with_source = with_source
         self.mixing = Mixing(
             tuple(made),
             table,
@@ -170,7 +170,11 @@ class Mixture:
 
     def __call__(self) -> Blended:
         """The data set of all samples, as each worker builds it."""
-        return blended(self._ingredients, self._with_source)
+        return blended(self._ingredients, self.with_source)
+
+    def built(self) -> dict[str, Any]:
+        """The sources that were given as data sets, by name."""
+        return {one.name: one.build for one in self._ingredients if one.kwargs is None}
 
     def __repr__(self) -> str:
         return f"Mixture({', '.join(self.mixing.names)})"

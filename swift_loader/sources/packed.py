@@ -241,6 +241,20 @@ class Packed:
                 found[name].reshape(-1)[:] = np.repeat(ids, rows.sizes)
         return found
 
+    def facts(self) -> dict[str, Any]:
+        """What its sequences follow from, beside the documents: ranks must have it alike."""
+        return {
+            "length": self._length,
+            "how": "best-fit" if isinstance(self._packing, BestFitPacking) else "split",
+            "lengths": self._lengths.checksum(),
+            "separator": self._separator.tolist(),
+            "pad": self._pad.tolist(),
+            "shuffle_documents": self._shuffles,
+            "seed": self._seed if self._shuffles else None,
+            "fields": list(self._fields),
+            "dtype": str(self._dtype),
+        }
+
     def __repr__(self) -> str:
         return f"<Packed: {len(self)} sequences of {self._length} tokens>"
 

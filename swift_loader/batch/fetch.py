@@ -96,8 +96,9 @@ class Fetcher:
         self._on_error = on_error
         self._cells = self._progress = progress
         self._many = getattr(dataset, "__getitems__", None)
-        self._source_of = getattr(dataset, "samples_of_same_source", None)
-        self._append_each = getattr(dataset, "append_each", None)  # a mixture's, in one call
+        mixes = hasattr(type(dataset), "append_each")  # not by an attribute that means all names
+        self._source_of = dataset.samples_of_same_source if mixes else None
+        self._append_each = dataset.append_each if mixes else None
         self.loop = Loop() if is_asynchronous(dataset) else None
         self.pool = (
             ThreadPoolExecutor(threads, thread_name_prefix="swift_loader-fetch")

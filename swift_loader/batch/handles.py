@@ -137,7 +137,7 @@ def reduce(obj: Any, shipment: Shipment) -> Any:
     module = type(obj).__module__
     if isinstance(obj, torch.UntypedStorage) and obj.is_shared():
         return _reduce_storage(obj, shipment)
-    if not module.startswith("multiprocessing.") and not hasattr(obj, _OF_SHARED_CTYPES):
+    if not module.startswith("multiprocessing.") and _OF_SHARED_CTYPES not in _own(obj):
         return NotImplemented
     name = f"{module}.{type(obj).__qualname__}"
     if shipment.elsewhere:
@@ -153,6 +153,12 @@ def reduce(obj: Any, shipment: Shipment) -> Any:
         return open_arena, (obj.size, Handle.of(obj.fd))
     registered = ForkingPickler(io.BytesIO()).dispatch_table.get(type(obj))
     return NotImplemented if registered is None else registered(obj)
+
+
+def _own(obj: Any) -> Any:
+    """The attributes that are its own, and not by a ``__getattr__`` that answers to all names."""
+    own = getattr(obj, "__dict__", None)
+    return own if isinstance(own, dict) else ()
 
 
 def reduce_shared_tensor(tensor: Tensor, shipment: Shipment) -> Any:

@@ -29,6 +29,7 @@ from swift_loader.errors import ConfigError
 from swift_loader.order.keys import decode_keys
 from swift_loader.plan import Plan
 from swift_loader.plan.neighbours import Neighbours
+from swift_loader.sources.blended import Blended
 from swift_loader.transport.messages import BadSample, ErrorReport, Made, Make, StageTimes
 from swift_loader.transport.written_slots import WrittenSlots
 from swift_loader.worker.birth import Info
@@ -88,7 +89,8 @@ class Maker:
             None if store is None else store.source,
             as_given=recipe.auto_collation and recipe.collate_fn is not None,
         )
-        self._collate_of = getattr(dataset, "collate_of", None)
+        mixes = isinstance(dataset, Blended)
+        self._collate_of = getattr(dataset, "collate_of", None) if mixes else None
         if store is not None:
             store.read_ahead(dataset, self._fetcher.loop, self._fetcher.pool)
         self._fetch = self._fetcher.fetch if recipe.auto_collation else self._fetcher.fetch_one

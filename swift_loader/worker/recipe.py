@@ -13,6 +13,7 @@ from swift_loader.batch.fetch import OnError
 from swift_loader.batch.wrapped import listeners_of
 from swift_loader.cache.naming import StoreName
 from swift_loader.errors import refuse
+from swift_loader.sources.blended import Blended
 
 __all__ = [
     *("UNSIZED", "Recipe", "Size", "build_dataset", "forget_for_forks", "given", "keep_for_forks"),
@@ -112,7 +113,7 @@ def length_of(recipe: Recipe, dataset: Any) -> int | None:
 
 def lengths_of_sources(dataset: Any) -> tuple[int, ...]:
     """Of a mixture: how many samples each of its sources has. Of anything else: none."""
-    return tuple(getattr(dataset, "lengths_of_sources", ()))
+    return tuple(dataset.lengths_of_sources) if isinstance(dataset, Blended) else ()
 
 
 def length_of_stream(dataset: Any) -> int:

@@ -41,6 +41,15 @@ class CallableRows:
         raise AssertionError("it is no factory")
 
 
+class Lazy(CallableRows):
+    """Loads whatever it is asked for, but what Python itself asks for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *arguments: []
+
+
 class Sized(IterableDataset[int]):
     def __init__(self, length: int) -> None:
         self.length = length
@@ -126,6 +135,13 @@ def test_the_seed_of_worker_info_is_another_one_in_each_epoch(sampler: Any) -> N
             runs.append(seeds)
     with SwiftLoader(Seeds(40), seed=3, **options) as loader:
         assert [{int(seed) for _, seed in loader} for _ in range(3)] == runs[-1]
+
+
+def test_a_data_set_with_an_attribute_of_any_name_gives_its_samples() -> None:
+    want = [batch.tolist() for batch in DataLoader(Lazy(), batch_size=4)]
+    for options in ({"num_workers": 0}, {"num_workers": 1, "on_error": "replace"}):
+        with SwiftLoader(Lazy(), batch_size=4, **options) as loader:
+            assert [batch.tolist() for batch in loader] == want
 
 
 def test_the_data_set_is_not_kept_by_the_loader() -> None:

@@ -111,6 +111,8 @@ def test_mutated_states_are_refused_or_are_what_a_run_writes(
     if not isinstance(changed, list) and changed["plan"] == state["plan"]:
         if kind in ("plan", "budget"):  # where all made equal steps, one stands for the others
             again["consumer"] = changed["consumer"]
+        if kind == "budget" and "deal" not in changed["budget"]:
+            del again["budget"]["deal"]  # older releases, which dealt these batches alike, had none
         if kind == "shards" and not changed["delivered"] and not changed["ahead"]:
             # Nothing was read of the epoch: any state will do.
             names = ("consumer", "worker_per_consumer")

@@ -22,10 +22,15 @@ class StreamSizes:
     def __bool__(self) -> bool:
         return bool(self._by_consumer)
 
-    def left(
-        self, part: EpochPart, stream: Callable[[], Any], consumer: int, split: Any
-    ) -> int:
-        """Batches that are left of a part. `TypeError` if the stream has no length."""
+    def clear(self) -> None:
+        """Ask again: somebody else may split it."""
+        self._by_consumer.clear()
+
+    def left(self, part: EpochPart, stream: Callable[[], Any], consumer: int, split: Any) -> int:
+        """Batches that are left of a part, if `split` splits the stream.
+
+        Raises `TypeError` if it has no length.
+        """
         sizes = self._by_consumer
         if consumer not in sizes:
             sizes[consumer] = size_of_stream(stream(), self._config, consumer, split)

@@ -6,6 +6,9 @@ buffer: what can't be pickled, or is too large, is left out by itself, long text
 attribute that is left out is None: without it, a class that asks it for all that it has not itself
 (`__getattr__`) fails where Python shows the exception. No constructor runs where the exception is
 put together, so none can refuse what it is given.
+
+What runs code of the user's (pickling a value, `__str__`) may take any time. A report waits half a
+second for all of it, and goes without what has not come by then.
 """
 
 from __future__ import annotations
@@ -17,17 +20,22 @@ import reprlib
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from types import FunctionType
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from torch import Tensor, from_numpy
 
 from swift_loader.batch.arena import Arena
 from swift_loader.batch.codec import decode, encode
-from swift_loader.batch.identity import class_by_token, token_of
+from swift_loader.batch.identity import class_by_token, is_importable, token_of
+from swift_loader.batch.in_time import InTime, LateError
 from swift_loader.batch.tree import dense_parts
 
-__all__ = ["put_together", "summary_of", "take_apart", "text_of", "traceback_of"]
+__all__ = ["Told", "put_together", "summary_of", "tell"]
+
+_WITHIN_S = 0.5  # so much a report waits for code of the user's
 
 _VALUE_BYTES = 1 << 18  # of one argument or attribute
 _MOST_BYTES = 1 << 20  # of all of them
@@ -35,9 +43,26 @@ _MOST_ERRORS = 32  # causes and members of groups
 _TEXT = 10_000
 _TRACEBACK_TEXT = 100_000
 _READ_ONLY = {"message", "exceptions"}  # of a group, which its arguments are
+T = TypeVar("T")
+
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # none before Python 3.11
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
+
+
+class Told(NamedTuple):
+    """What is sent of an exception. `exception`: what `put_together` takes, None if it can't."""
+
+    exception: bytes | None
+    message: str
+    traceback: str
+
+
+def tell(error: BaseException) -> Told:
+    """All that is sent of `error`. Never raises, asks each `__str__` once, and waits for none."""
+    in_time = InTime(_WITHIN_S)
+    message, traceback = _words(error, in_time)
+    return Told(_taken_apart(error, in_time), message, traceback)
 
 
 class _TooLargeError(Exception):
@@ -61,27 +86,28 @@ class _Node:
 
 @dataclass(slots=True)
 class _Room:
+    in_time: InTime
     left: int = _MOST_BYTES
 
     def pickled(self, value: Any) -> bytes | str | None:
         """A pickle of `value`, a shortened text in its place, or None."""
         limit = min(_VALUE_BYTES, self.left)
         try:
-            data = _pickled(value, limit)
+            data = _soon(value, partial(_pickled, value, limit), self.in_time)
         except Exception:  # noqa: BLE001 - it can't travel, or not at that size
             return _cut(value, _TEXT) if isinstance(value, str) else None
         self.left -= len(data)
         return data
 
 
-def take_apart(error: BaseException) -> bytes | None:
-    """What `put_together` takes; None where the type can't travel. Never raises."""
+def _taken_apart(error: BaseException, in_time: InTime) -> bytes | None:
+    """What `put_together` takes; None where the type can't travel."""
     errors = list(_chain(error))
     place = {id(each): number for number, each in enumerate(errors)}
-    room = _Room()
+    room = _Room(in_time)
     nodes = []
     for each in errors:
-        kind = _kind_of(each, type(each) if each is error else None)
+        kind = _kind_of(each, type(each) if each is error else None, in_time)
         if kind is None:
             return None
         args: list[bytes | str | list[int]] = []
@@ -176,11 +202,12 @@ def _is_group(error: BaseException) -> bool:
     return isinstance(error, _GROUP)
 
 
-def _kind_of(error: BaseException, exact: type | None) -> bytes | None:
+def _kind_of(error: BaseException, exact: type | None, in_time: InTime) -> bytes | None:
     """The class, pickled; of a cause the nearest base that can be."""
     for kind in [exact] if exact is not None else type(error).__mro__:
         try:
-            return encode(kind, Arena(None))
+            encoded = partial(encode, kind, Arena(None))
+            return encoded() if is_importable(kind) else in_time.run(encoded)
         except Exception:  # noqa: BLE001, S112 - it can't travel
             continue
     return None
@@ -252,34 +279,99 @@ def _nbytes(value: Any) -> int:
 # ---- as text
 
 
-def text_of(error: BaseException) -> str:
-    """``str(error)``, shortened. Never raises, and takes no time over what the exception holds."""
+def summary_of(error: BaseException) -> str:
+    """The type and the text, in a line. Never raises, and waits for nothing."""
+    return _summary(error, _text(error, InTime(_WITHIN_S)))
+
+
+def _summary(error: BaseException, text: str) -> str:
+    return f"{type(error).__name__}: {text}"
+
+
+def _words(error: BaseException, in_time: InTime) -> tuple[str, str]:
+    """``str(error)``, and the traceback as Python prints it, with causes; both shortened.
+
+    Of an exception that is very large, or slow to speak, it is a traceback with less art.
+    """
+    if not any(_is_large(each, in_time) for each in _chain(error)):
+        try:
+            if all(map(_is_quick, _chain(error))):
+                return _as_python_does(error)
+            return in_time.run(partial(_as_python_does, error))
+        except Exception:  # noqa: BLE001, S110 - late, or a property of the user's that raises
+            pass
+        texts = {id(each): _text_if_quick(each) for each in _chain(error)}
+    else:
+        texts = {id(each): _text(each, in_time) for each in _straight(error)}
+    told = []
+    for each in _straight(error):
+        frames = "".join(traceback.format_tb(each.__traceback__))
+        summary = _summary(each, texts.get(id(each), ""))
+        told.append(f"Traceback (most recent call last):\n{frames}{summary}\n")
+        if each.__cause__ is not None or each.__context__ is not None:
+            told.append(f"\n{_CONTEXT if each.__cause__ is None else _CAUSE}\n\n")
+    return texts[id(error)], _cut("".join(reversed(told)), _TRACEBACK_TEXT)
+
+
+def _as_python_does(error: BaseException) -> tuple[str, str]:
+    """A `__str__` that is code of the user's is asked where the traceback is made, and only there.
+
+    (To the text of a builtin one, that adds names that may have been meant.)
+    """
+    shown = traceback.TracebackException.from_exception(error, compact=True)
+    whole = _cut("".join(shown.format()), _TRACEBACK_TEXT)
+    of_python = isinstance(type(error).__str__, FunctionType)
+    text = str(shown)
+    if not of_python or text.startswith(_FAILED):
+        return _asked(error), whole
+    return _cut(text, _TEXT), whole
+
+
+def _text(error: BaseException, in_time: InTime) -> str:
+    """``str(error)``, shortened; it takes no time over what the exception holds."""
     kind: Any = type(error)
     try:
-        if _is_large(error) and kind.__str__ in _STR_OF_ARGS:
-            shown = [arg if isinstance(arg, str) else _shown(arg) for arg in error.args]
-            return _cut(shown[0] if len(shown) == 1 else f"({', '.join(shown)})", _TEXT)
+        if kind.__str__ in _STR_OF_ARGS and _is_large(error, in_time):
+            return in_time.run(partial(_text_of_args, error))
+        return _asked(error) if _is_quick(error) else in_time.run(partial(_asked, error))
+    except LateError:
+        return _LATE
+    except Exception as broken:  # noqa: BLE001 - a __repr__ of the user's that raises
+        return f"(its arguments raised {type(broken).__name__})"
+
+
+def _text_of_args(error: BaseException) -> str:
+    shown = [arg if isinstance(arg, str) else _shown(arg) for arg in error.args]
+    return _cut(shown[0] if len(shown) == 1 else f"({', '.join(shown)})", _TEXT)
+
+
+def _text_if_quick(error: BaseException) -> str:
+    return _asked(error) if _is_quick(error) else _LATE
+
+
+def _asked(error: BaseException) -> str:
+    try:
         return _cut(str(error), _TEXT)
     except Exception as broken:  # noqa: BLE001 - a __str__ of the user's that raises
         return f"(its __str__ raised {type(broken).__name__})"
 
 
-def summary_of(error: BaseException) -> str:
-    """The type and the text, in a line."""
-    return f"{type(error).__name__}: {text_of(error)}"
+def _is_quick(error: BaseException) -> bool:
+    """Whether no code of the user's runs for its text, and for that of its notes."""
+    kind: Any = type(error)
+    notes = getattr(error, "__notes__", ()) if "__notes__" in vars(error) else ()
+    return (
+        kind.__str__ in (*_STR_OF_ARGS, OSError.__str__)
+        and all(_is_plain(getattr(error, name, None)) for name in ("filename", "filename2"))
+        and kind.__repr__ is BaseException.__repr__
+        and all(map(_is_plain, error.args))
+        and isinstance(notes, (list, tuple))
+        and all(map(_is_plain, notes))
+    )
 
 
-def traceback_of(error: BaseException) -> str:
-    """The traceback as Python prints it, with causes; of a very large exception with less art."""
-    if not any(map(_is_large, _chain(error))):
-        return _cut("".join(traceback.format_exception(error)), _TRACEBACK_TEXT)
-    told = []
-    for each in _straight(error):
-        frames = "".join(traceback.format_tb(each.__traceback__))
-        told.append(f"Traceback (most recent call last):\n{frames}{summary_of(each)}\n")
-        if each.__cause__ is not None or each.__context__ is not None:
-            told.append(f"\n{_CONTEXT if each.__cause__ is None else _CAUSE}\n\n")
-    return _cut("".join(reversed(told)), _TRACEBACK_TEXT)
+def _is_plain(value: Any) -> bool:
+    return value is None or type(value) in (str, bytes, int, float, bool)
 
 
 def _straight(error: BaseException) -> Iterator[BaseException]:
@@ -292,15 +384,21 @@ def _straight(error: BaseException) -> Iterator[BaseException]:
         each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
 
 
-def _is_large(error: BaseException) -> bool:
+def _is_large(error: BaseException, in_time: InTime) -> bool:
+    """Whether an argument is large, or takes long."""
     for arg in error.args:
         try:
-            _pickled(arg, _VALUE_BYTES)
-        except _TooLargeError:
+            _soon(arg, partial(_pickled, arg, _VALUE_BYTES), in_time)
+        except (_TooLargeError, LateError):
             return True
         except Exception:  # noqa: BLE001, S112 - it can't be pickled: not large, as far as we know
             continue
     return False
+
+
+def _soon(value: Any, task: Callable[[], T], in_time: InTime) -> T:
+    """What `task` gives of `value`. Raises what it raises, and `LateError`."""
+    return task() if _is_plain(value) else in_time.run(task)
 
 
 def _described(value: Any) -> str:
@@ -322,4 +420,6 @@ class _Shown(reprlib.Repr):
 
 
 _shown: Callable[[Any], str] = _Shown().repr
+_LATE = "(its text takes too long to wait for)"
+_FAILED = ("<exception str() failed>", "<unprintable ")  # what Python writes in its place
 _STR_OF_ARGS = (BaseException.__str__, KeyError.__str__)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from swift_loader.batch.exceptions import put_together, take_apart, text_of, traceback_of
+from swift_loader.batch.exceptions import put_together, tell
 from swift_loader.errors import WorkerError
 from swift_loader.transport.messages import ErrorReport
 
@@ -18,12 +18,13 @@ _SHOWN_INDICES = 16
 
 
 def report(error: BaseException, doing: str, indices: Iterable[Any] = ()) -> ErrorReport:
-    """What is sent of `error`. Never raises, and is never large: see `batch.exceptions`."""
+    """What is sent of `error`. Never raises, never large or late: see `batch.exceptions`."""
+    told = tell(error)
     return ErrorReport(
-        exception=take_apart(error),
+        exception=told.exception,
         type_name=type(error).__qualname__,
-        message=text_of(error),
-        traceback=traceback_of(error),
+        message=told.message,
+        traceback=told.traceback,
         doing=doing,
         indices=tuple(map(plain_key, indices)),
     )

@@ -11,14 +11,17 @@ import sys
 import threading
 import time
 import urllib.error
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from swift_loader.batch import in_time
+from swift_loader.batch.exceptions import summary_of
 from swift_loader.batch.fetch import SKIP, BadSampleError, Fetcher
+from swift_loader.batch.in_time import InTime
 from swift_loader.errors import WorkerError
 from swift_loader.worker.faults import report, revive
 
@@ -230,3 +233,104 @@ def test_nobody_means_to_skip_a_call_of_exit(kind: Any, policy: Any, threads: in
     fetcher.close()
     assert caught.value.keys == [2]
     assert type(caught.value.__cause__) is kind
+
+
+class Waits:
+    """Can't be pickled, shown or read before the test says so."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.asked = 0
+
+    def __reduce__(self) -> Any:
+        return int, (self.wait(),)
+
+    def __repr__(self) -> str:
+        return f"waited {self.wait()}"
+
+    def wait(self) -> int:
+        self.asked += 1
+        self.may_go_on.wait(60)
+        return self.asked
+
+
+@pytest.fixture
+def waits() -> Iterator[Waits]:
+    waits = Waits()
+    yield waits
+    waits.may_go_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "swift_loader error report":
+            thread.join()
+
+
+class Slow(ValueError):
+    def __init__(self, waits: Waits) -> None:
+        super().__init__("slow")
+        self.waits = waits
+
+    def __str__(self) -> str:
+        return repr(self.waits)
+
+
+def test_an_attribute_that_takes_long_to_pickle_is_left_out_alone(waits: Waits) -> None:
+    broken = ValueError("holds a socket")
+    vars(broken).update(before=[1], waits=waits, after={"a": 2})
+    error = arrived(throw(broken))
+    assert not waits.may_go_on.is_set()
+    assert type(error) is ValueError
+    assert str(error) == "holds a socket"
+    assert vars(error).items() >= {"before": [1], "waits": None, "after": {"a": 2}}.items()
+
+
+def test_an_argument_that_takes_long_is_described(waits: Waits) -> None:
+    error = arrived(throw(ValueError("holds", waits)))
+    assert type(error) is ValueError
+    assert error.args == ("holds", f"<{__name__}.Waits, left out>")
+    assert f"ValueError: (holds, <{__name__}.Waits>)" in str(error.__cause__)
+    assert not waits.may_go_on.is_set()
+
+
+def test_a_text_that_takes_long_is_asked_for_once_and_not_waited_for(waits: Waits) -> None:
+    def fail() -> None:
+        try:
+            raise Slow(waits)
+        except Slow as slow:
+            raise KeyError("key") from slow
+
+    error = arrived(fail)
+    assert type(error) is KeyError
+    assert type(error.__cause__.__cause__) is Slow
+    told = str(error.__cause__)
+    assert "Slow: (its text takes too long to wait for)" in told
+    assert "KeyError: 'key'" in told
+    assert "raise Slow(waits)" in told
+    assert waits.asked == 2, "once for its text, and once for its attribute"
+    assert not waits.may_go_on.is_set()
+
+
+def test_a_text_is_asked_for_once(waits: Waits) -> None:
+    waits.may_go_on.set()
+    fault = report(raised(throw(Slow(waits))), "fetching")
+    assert fault.message == "waited 1"
+    assert "Slow: waited 1\n" in fault.traceback
+
+
+def test_a_summary_does_not_wait(waits: Waits) -> None:
+    assert summary_of(Slow(waits)) == "Slow: (its text takes too long to wait for)"
+
+
+def test_not_many_threads_are_left_behind(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_time, "_MOST_LATE", 2)
+    for _ in range(4):
+        summary_of(Slow(waits))
+    assert waits.asked == 2
+    assert str(arrived(throw(ValueError("plain", 1)))) == "('plain', 1)"
+
+
+def test_an_error_of_what_is_waited_for_is_raised() -> None:
+    def fail() -> None:
+        raise KeyError("key")
+
+    with pytest.raises(KeyError, match="key"):
+        InTime(60).run(fail)

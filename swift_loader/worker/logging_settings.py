@@ -72,6 +72,8 @@ def _handlers(found: list[_Found], here: list[logging.Handler]) -> Iterator[logg
 
 
 def _read_handler(handler: logging.Handler) -> _Found:
+    if isinstance(handler, logging.NullHandler):  # a worker need not import its class
+        return _Found(name_of(type(handler)), carried((logging.NullHandler, {}, "")), False)
     kind = type(handler)
     parts = (handler, handler.formatter, *handler.filters)
     missed = kind in (logging.StreamHandler, logging.FileHandler) or any(map(of_script, parts))

@@ -182,6 +182,7 @@ class Engine:
             config.timeout,
             Target(decoder=config.batch_decoder).decode_with(),
             by_source=config.mixing is not None and config.mixing.by_batch,
+            group=_group(),
         )
         try:
             self._tried = _watched(trial) if config.start_method == "thread" else trial()

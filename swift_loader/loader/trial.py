@@ -49,16 +49,17 @@ def try_one_batch(
     decoder: Callable[[bytes, NDArray[np.uint8]], Any] | None,
     *,
     by_source: bool = False,
+    group: tuple[int, int] | None = None,
 ) -> Size:
     """Make a batch of the first samples and take it apart; returns the length, None of a stream.
 
     Of a mixture, a batch of the first samples of each source, or (`by_source`) one for each.
-    `batch_size` 0: only build the dataset.
+    `batch_size` 0: only build the dataset. `group`: what `torch.distributed` says to workers.
 
     Raises what the user's code raises; `WorkerDiedError` and `WorkerTimeoutError`, for which the
     worker has `timeout_s` once the dataset is built.
     """
-    place = Place(0, 1, 1, seed, None, trial=True, watches_draws=True)
+    place = Place(0, 1, 1, seed, None, group=group, trial=True, watches_draws=True)
     link = LocalLink(launcher, 0, place, payload_fd, 1)
     try:
         up = _up(link)

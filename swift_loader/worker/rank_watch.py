@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch.distributed
@@ -81,7 +81,9 @@ def tell_group(rank: int, world_size: int) -> None:
         "get_rank": rank,
         "get_world_size": world_size,
     }.items():
-        _replace(name, _Answer(getattr(torch.distributed, name), answer))
+        _replace(name, _Answer(_answering(name), answer))
+    if torch.distributed.group.WORLD is None:  # a forked process has the training process's
+        setattr(torch.distributed.group, "WORLD", _group(rank, world_size))  # noqa: B010
 
 
 class _Answer:
@@ -94,6 +96,24 @@ class _Answer:
         if group is not None:
             return self._original(group)
         return self._answer
+
+
+def _group(rank: int, world_size: int) -> torch.distributed.ProcessGroup:
+    """What ``torch.distributed.group.WORLD`` is in a worker: it tells who it is, and no more."""
+
+    class Group(torch.distributed.ProcessGroup):  # not every torch has one to inherit from
+        def rank(self) -> int:
+            return noted(_GET_RANK, super().rank())
+
+        def size(self) -> int:
+            return noted(_GET_WORLD_SIZE, super().size())
+
+    def noted(what: str, answer: int) -> int:
+        if _open is not None:
+            _open.note(what)
+        return answer
+
+    return Group(rank, world_size)  # type: ignore[call-arg]  # the types know one of two ways
 
 
 class _Noting:
@@ -137,14 +157,59 @@ def _watch_environment() -> None:
 
 def _watch_torch() -> None:
     for name, what in {"get_rank": _GET_RANK, "get_world_size": _GET_WORLD_SIZE}.items():
-        original = getattr(torch.distributed, name)
+        original = _answering(name)
         if not isinstance(original, _Noting):
             _replace(name, _Noting(original, what))
 
 
-def _replace(name: str, function: Callable[..., Any]) -> None:
-    setattr(torch.distributed, name, function)
-    setattr(torch.distributed.distributed_c10d, name, function)
+def _is_initialized() -> Any:
+    return _swift_loader_answers["is_initialized"]()  # type: ignore[name-defined]  # noqa: F821
+
+
+def _get_rank(group: Any = None) -> Any:
+    return _swift_loader_answers["get_rank"](group)  # type: ignore[name-defined]  # noqa: F821
+
+
+def _get_world_size(group: Any = None) -> Any:
+    return _swift_loader_answers["get_world_size"](group)  # type: ignore[name-defined]  # noqa: F821
+
+
+# What the functions of torch run instead: of their own globals, which have the answers.
+_INSTEAD = {
+    "is_initialized": _is_initialized.__code__,
+    "get_rank": _get_rank.__code__,
+    "get_world_size": _get_world_size.__code__,
+}
+
+
+def _answering(name: str) -> Callable[..., Any]:
+    """What a function of `torch.distributed` does now."""
+    function = getattr(torch.distributed, name)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return function  # type: ignore[no-any-return]
+    if code is _INSTEAD[name]:
+        return _answers(function)[name]
+    return FunctionType(
+        code, function.__globals__, name, function.__defaults__, function.__closure__
+    )
+
+
+def _replace(name: str, answer: Callable[..., Any]) -> None:
+    """Let it answer so, also for whoever imported the function by name before."""
+    function = getattr(torch.distributed, name)
+    if type(function) is FunctionType and not function.__closure__:
+        _answers(function)[name] = answer
+        function.__code__ = _INSTEAD[name]
+        return
+    setattr(torch.distributed, name, answer)
+    setattr(torch.distributed.distributed_c10d, name, answer)
+
+
+def _answers(function: FunctionType) -> dict[str, Callable[..., Any]]:
+    found: dict[str, Callable[..., Any]]
+    found = function.__globals__.setdefault("_swift_loader_answers", {})
+    return found
 
 
 def _is_innocent(frame: FrameType | None) -> bool:

@@ -1,7 +1,6 @@
 """Streams that were made for their rank, or find it out in a way that nobody sees: none is lost.
 
-Each comes as torch's DataLoader gives it, over two ranks with two workers each. Where the loader
-can't know whether the stream splits by rank, a warning names the option.
+Each comes as torch's DataLoader gives it, over two ranks with two workers each.
 """
 
 from __future__ import annotations
@@ -9,13 +8,13 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch.distributed as dist
+from torch.distributed import get_rank, get_world_size
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from swift_loader import SwiftLoader
@@ -50,6 +49,20 @@ class ByCopiedVariables(Part):
     def __iter__(self) -> Iterator[int]:
         found = os.environ.copy()
         self.numbers = range(N)[int(found["RANK"]) :: int(found["WORLD_SIZE"])]
+        return super().__iter__()
+
+
+class ByNames(Part):
+    def __iter__(self) -> Iterator[int]:
+        self.numbers = range(get_rank(), N, get_world_size())
+        return super().__iter__()
+
+
+class ByGroupObject(Part):
+    def __iter__(self) -> Iterator[int]:
+        world = dist.group.WORLD
+        assert world is not None
+        self.numbers = range(world.rank(), N, world.size())
         return super().__iter__()
 
 
@@ -97,6 +110,9 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "partial": (Between, init),
     "variables": (ByVariablesWhereItIsMade, dict),
     "group": (ByGroupWhereItIsMade, dict),
+    "names": (ByNames, dict),
+    "names, forked": (ByNames, dict),
+    "group object": (ByGroupObject, dict),
     "copied variables": (ByCopiedVariables, dict),
     "logs once": (LogsItsRankOnce, dict),
 }
@@ -104,8 +120,11 @@ if find_spec("datasets") is not None:
     CASES["HF shard"] = sharded, dict
 
 
+OURS: dict[str, dict[str, Any]] = {"names, forked": {"start_method": "fork"}}
+
+
 def both(rank: int, size: int, names: list[str]) -> dict[str, Any]:
-    """Torch's items, this loader's, and the warnings that name the option."""
+    """Torch's items, and this loader's."""
     multiprocessing.current_process().daemon = False  # it may have workers of torch's
     found = {}
     with variables_of(rank, size):
@@ -115,16 +134,11 @@ def both(rank: int, size: int, names: list[str]) -> dict[str, Any]:
                 make(), 4, num_workers=WORKERS, multiprocessing_context="fork", **options()
             )
             theirs = items(torch_loader)
-            with (
-                warnings.catch_warnings(record=True) as said,
-                SwiftLoader(
-                    make(), batch_size=4, nb_consumer=size, num_workers=WORKERS, **options()
-                ) as loader,
-            ):
-                warnings.simplefilter("always")
+            own = {"nb_consumer": size, "num_workers": WORKERS, **options(), **OURS.get(name, {})}
+            with SwiftLoader(make(), batch_size=4, **own) as loader:
                 loader.start(rank)
                 ours = items(loader)
-            found[name] = theirs, ours, [str(one.message) for one in said]
+            found[name] = theirs, ours
     return found
 
 
@@ -140,7 +154,7 @@ def check(names: list[str]) -> None:
 
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_of_a_stream_that_was_made_for_its_rank() -> None:
-    check(["sliced", "partial", "logs once"])
+    check(["sliced", "partial", "logs once", "names"])
 
 
 @pytest.mark.soak

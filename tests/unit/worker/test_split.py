@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from torch.distributed import get_rank, get_world_size
 from torch.utils.data import ChainDataset, IterableDataset, get_worker_info
 from torch.utils.data._utils import worker as torch_worker
 
@@ -35,13 +36,24 @@ N = streams.N
 
 @pytest.fixture(autouse=True)
 def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("is_initialized", "get_rank", "get_world_size"):
-        monkeypatch.setattr(dist, name, getattr(dist, name))
-        monkeypatch.setattr(dist.distributed_c10d, name, getattr(dist, name))
     kind = type(os.environ)
     monkeypatch.setattr(torch_worker, "_worker_info", None)
-    yield
+    with group_as_it_was():
+        yield
     os.environ.__class__ = kind
+
+
+@contextmanager
+def group_as_it_was() -> Iterator[None]:
+    """Undoes what `tell_group` does."""
+    functions = dist.is_initialized, dist.get_rank, dist.get_world_size
+    codes, world = [function.__code__ for function in functions], dist.group.WORLD
+    try:
+        yield
+    finally:
+        for function, code in zip(functions, codes, strict=True):
+            function.__code__ = code
+        setattr(dist.group, "WORLD", world)  # noqa: B010
 
 
 class Worker:
@@ -104,11 +116,9 @@ def of_torch(make: Callable[[], Any], init: Any, index: int, by_class: bool) -> 
 
 @contextmanager
 def as_rank(rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, group_as_it_was():
         for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size}.items():
             patched.setenv(name, str(value))
-        for name in ("is_initialized", "get_rank", "get_world_size"):
-            patched.setattr(dist, name, getattr(dist, name))
         tell_group(rank, size)
         yield
 
@@ -167,6 +177,46 @@ class KnowsItsRank(IterableDataset[int]):
         info = get_worker_info()
         assert info is not None
         return iter(range(info.id, N, info.num_workers))
+
+
+class ByGroupObject(streams.Plain):
+    def __iter__(self) -> Iterator[int]:
+        info, world = get_worker_info(), dist.group.WORLD
+        assert info is not None
+        assert world is not None
+        mine = range(N)[world.rank() :: world.size()]
+        return iter(mine[info.id :: info.num_workers])
+
+
+class ByNames(streams.Plain):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        assert info is not None
+        return iter(range(N)[get_rank() :: get_world_size()][info.id :: info.num_workers])
+
+
+@pytest.mark.parametrize("make", [ByNames, ByGroupObject])
+def test_names_that_were_imported_before_and_the_group_are_watched(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for rank in range(2):
+        with as_rank(rank, 2, monkeypatch):
+            for index in range(WORKERS):
+                split = Split(Place(rank, 2, WORKERS, 0, None, group=(rank, 2)), index)
+                shard = Shard(make(), split, make)
+                found += items_of(shard)
+            assert split.by == "workers"
+            assert "get_rank(), torch.distributed.get_world_size()" in split.why
+    assert sorted(found) == list(range(N))
+
+
+def items_of(shard: Shard) -> list[int]:
+    try:
+        shard.begin(0, PLAN, None)
+        return list(map(number, shard))
+    except BeginAgain:
+        return items_of(shard)
 
 
 class AsksLate(streams.ByWorkerInfo):

@@ -6,24 +6,35 @@ what was delivered is passed over. For that, the state holds the generators that
 the sampler, as they were before the epoch, and those global ones (torch, numpy, `random`) that
 its first batch drew from, as they were before that. A checksum of the keys that were delivered
 tells whether the sampler gives them again; where it doesn't, the rest can't be right either.
+
+Of an epoch that nobody has begun, the state holds how the global generators stand that epochs draw
+from, and a checksum of the run's first batch: a sampler that a new process makes anew would begin
+with the first epoch again.
 """
 
 from __future__ import annotations
 
-import random
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from types import GeneratorType
 from typing import Any
 
-import numpy as np
-import torch
-
 from swift_loader.batch.plain import from_plain, to_plain
 from swift_loader.errors import StateError
+from swift_loader.order.generators import (
+    GLOBALS,
+    GlobalGenerators,
+    draw_seed,
+    generators_of,
+    go_on_from,
+    read_generators,
+    set_generator,
+    state_of,
+    states_to_come,
+)
 from swift_loader.order.keys import KeptKeys, encode_keys
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import integer, refuse_state
@@ -31,6 +42,7 @@ from swift_loader.order.state import integer, refuse_state
 __all__ = ["Replay", "Sampling"]
 
 _END: Any = object()
+_LOOKED_AT = 100  # batches
 _STATELESS = (
     "give the sampler a generator or a seed of its own, or state_dict() and load_state_dict(); or "
     "start the epoch afresh without the state"
@@ -46,6 +58,10 @@ class Replay:
     generators: Mapping[str, Any]
     globals: Mapping[str, Any]
     checksum: int
+    first: int | None = None  # checksum of the first batch of the run, of an epoch before
+    batch: int | None = None  # checksum of the first batch of this epoch, if that was drawn
+    length: int | None = None  # that the sampler said in this epoch
+    carried: Mapping[str, Any] = field(default_factory=dict)  # global ones, if nothing was drawn
 
 
 @dataclass
@@ -56,6 +72,8 @@ class _Drawn:
     generators: Mapping[str, Any] = field(default_factory=dict)  # before it, plain
     globals: Mapping[str, Any] = field(default_factory=dict)  # before it, plain; those drawn from
     after: dict[int, tuple[int, Any]] = field(default_factory=dict)  # k batches: checksum, state
+    first: int | None = None  # as in `Replay`
+    length: int | None = None
 
 
 class Sampling:
@@ -84,8 +102,11 @@ class Sampling:
         self._stateful = next(
             (o for o in both if hasattr(o, "state_dict") and hasattr(o, "load_state_dict")), None
         )
-        self._generators = {} if self._stateful is not None else _generators_of(both)
+        self._generators = {} if self._stateful is not None else generators_of(source)
         self._drawn: _Drawn | None = None
+        self._first: int | None = None  # checksum of the first batch of the run
+        self._repeats = False  # the last epoch began as the first one did
+        self._drawn_from: set[str] = set()  # global generators
 
     def __len__(self) -> int:
         """Batches of an epoch, as the sampler says. Raises `TypeError` where it can't tell."""
@@ -110,7 +131,7 @@ class Sampling:
         at_beginning = replay is not None and part.first == 0
         if replay is not None:
             for name, state in replay.generators.items():
-                _set(self._generators[name], state)
+                set_generator(self._generators[name], state)
         if at_beginning:
             self._load(replay)
         drawn.generators = self._generators_now()
@@ -119,11 +140,20 @@ class Sampling:
         if replay is not None and not at_beginning:
             self._load(replay)
             k = part.first if self._stateful is not None else 0
-        torch.empty((), dtype=torch.int64).random_()  # as torch's DataLoader, for its workers' seed
-        with _GlobalGenerators(replay.globals if replay is not None else {}) as used:
+        draw_seed()
+        if replay is not None:
+            go_on_from(replay.carried)
+        with GlobalGenerators(replay.globals if replay is not None else {}) as used:
             batches = self._batches()
             drawn.after[k] = checksum, self._state_now()
             batch = next(batches, _END)
+            if self._stateful is None:
+                drawn.length = self._length()
+                drawn.first = self._first if replay is None else replay.first
+                self._repeats = drawn.first is not None and drawn.first == self._sum_of(batch)
+                if replay is not None:
+                    batches, batch = self._checked(replay, at_beginning, used, batches, batch)
+                self._first = drawn.first if drawn.first is not None else self._sum_of(batch)
             while batch is not _END and k < part.first:
                 checksum = zlib.crc32(self._encode(batch), checksum)
                 k += 1
@@ -131,11 +161,12 @@ class Sampling:
             if self._stateful is None:
                 drawn.after[k] = checksum, None
         drawn.globals = used.before
+        self._drawn_from |= used.before.keys()
         if replay is not None and (k != part.first or checksum != replay.checksum):
-            raise StateError(
-                f"the sampler did not give the same {part.first} batches again that it gave before "
-                f"the state was taken, so its rest can't be told: {_STATELESS}"
-            )
+            raise _other(f"did not give the same {part.first} batches again that it gave before")
+        now, before = drawn.length, replay.length if replay is not None else None
+        if now != before and now is not None and before is not None:
+            raise _other(f"has a length of {now} batches in this epoch, and had {before}")
         while batch is not _END:
             details = self._encode(batch)
             if self._stateful is None:
@@ -146,6 +177,10 @@ class Sampling:
                 del drawn.after[old]
             yield k - 1, details
             batch = next(batches, _END)
+        if self._stateful is None and drawn.length is None:
+            drawn.length = k
+            if replay is not None and replay.length not in (None, k):
+                raise _other(f"gave {k} batches in this epoch, and {replay.length} before")
         if part.expected is not None and part.expected != k:
             warnings.warn(
                 f"the sampler has a length of {part.expected} batches and gave {k}: all of them "
@@ -160,15 +195,28 @@ class Sampling:
         if drawn is None or drawn.taken is not taken or not drawn.after:  # of what comes next
             if replay is not None:
                 return dict(replay.saved)
-            return _saved(self._state_now(), self._generators_now(), {}, 0)
+            drawn_from = () if self._repeats or self._stateful is not None else self._drawn_from
+            beginning = _beginning(self._first, carried=states_to_come(drawn_from))
+            return _saved(self._state_now(), self._generators_now(), {}, 0, beginning)
         checksum, state = drawn.after[taken.first]
-        return _saved(state, drawn.generators, drawn.globals, checksum)
+        batch = None
+        if taken.first == 0 and self._stateful is None and 1 in drawn.after:
+            batch = drawn.after[1][0]
+        beginning = _beginning(drawn.first, batch, drawn.length)
+        return _saved(state, drawn.generators, drawn.globals, checksum, beginning)
 
     def read(self, saved: Any) -> Replay:
         """Raises `StateError` for what `capture` can't have returned."""
-        names = ("state", "generators", "globals", "checksum")
+        names = ("state", "generators", "globals", "checksum", "beginning")
         if not isinstance(saved, Mapping) or saved.keys() != set(names):
             raise refuse_state("sampler", saved, f"does not have the fields {list(names)}")
+        beginning = saved["beginning"]
+        if not isinstance(beginning, Mapping) or beginning.keys() != _beginning(None).keys():
+            raise refuse_state("sampler.beginning", beginning, "is no beginning of an epoch")
+        first, batch, length = (
+            None if beginning[name] is None else integer(beginning, name, 0, 2**63 - 1)
+            for name in ("first", "batch", "length")
+        )
         checksum = integer(saved, "checksum", 0, 2**32 - 1)
         state = from_plain(saved["state"], "sampler.state")
         if (state is None) != (self._stateful is None):
@@ -176,11 +224,51 @@ class Sampling:
                 "the state is of a sampler with state_dict() or this one has it, but not both; "
                 "build the loader with the same sampler"
             )
-        generators = _read_generators(saved, "generators", self._generators)
+        generators = read_generators(saved, "generators", self._generators)
         if generators.keys() != self._generators.keys():
             raise refuse_state("generators", list(generators), f"are not {list(self._generators)}")
-        known = _read_generators(saved, "globals", _GLOBALS)
-        return Replay(saved, state, generators, known, checksum)
+        known = read_generators(saved, "globals", GLOBALS)
+        carried = read_generators(beginning, "carried", GLOBALS)
+        return Replay(saved, state, generators, known, checksum, first, batch, length, carried)
+
+    def _checked(
+        self,
+        replay: Replay,
+        at_beginning: bool,
+        used: GlobalGenerators,
+        batches: Iterator[Any],
+        batch: Any,
+    ) -> tuple[Iterator[Any], Any]:
+        """The epoch whose first batch is drawn, if it is the one of the state.
+
+        Where it begins as the run did, all epochs do, or else the sampler, or a generator that it
+        draws from, is not where it was. A second look tells which.
+        """
+        first = self._sum_of(batch)
+        if replay.batch is not None and first != replay.batch:
+            raise _other("did not give the same first batch again that it gave before")
+        if not at_beginning or first is None or first != replay.first:
+            return batches, batch
+        once = [batch, *islice(batches, _LOOKED_AT - 1)]
+        for name, state in replay.generators.items():
+            set_generator(self._generators[name], state)
+        carried = {name: state for name, state in replay.carried.items() if name != "torch"}
+        used.again(carried)
+        batches = self._batches()
+        again = list(islice(batches, _LOOKED_AT))
+        if not carried and list(map(self._sum_of, once)) != list(map(self._sum_of, again)):
+            raise _other("began with its first epoch again, and gives other keys in each epoch")
+        rest = chain(again, batches)
+        return rest, next(rest, _END)
+
+    def _sum_of(self, batch: Any) -> int | None:
+        return None if batch is _END else zlib.crc32(self._encode(batch))
+
+    def _length(self) -> int | None:
+        try:
+            return len(self)
+        except Exception:  # noqa: BLE001 - the user's __len__
+            return None
 
     def _load(self, replay: Replay | None) -> None:
         if self._stateful is not None and replay is not None:
@@ -192,7 +280,7 @@ class Sampling:
         return to_plain(self._stateful.state_dict(), "the sampler's state_dict()")
 
     def _generators_now(self) -> dict[str, Any]:
-        return {name: to_plain(_get(one), name) for name, one in self._generators.items()}
+        return {name: to_plain(state_of(one), name) for name, one in self._generators.items()}
 
     def _batches(self) -> Iterator[Any]:
         if self._gives_batches:
@@ -205,115 +293,35 @@ class Sampling:
                 yield list(batch) if isinstance(batch, GeneratorType) else batch  # it can't travel
             return
         keys = iter(self._source)
+        if keys is self._source:  # `islice` would begin it anew for each batch
+            keys = (key for key in self._source)
         while batch := list(islice(keys, self._batch_size)):
             if len(batch) == self._batch_size or not self._drop_last:
                 yield batch
 
 
-def _saved(state: Any, generators: Any, known: Any, checksum: int) -> dict[str, Any]:
+def _saved(
+    state: Any, generators: Any, known: Any, checksum: int, beginning: dict[str, Any]
+) -> dict[str, Any]:
     return {
         "state": state,
         "generators": dict(generators),
         "globals": dict(known),
         "checksum": checksum,
+        "beginning": beginning,
     }
 
 
-# ---- generators of random numbers
-
-_Accessors = tuple[Callable[[Any], Any], Callable[[Any, Any], None], Callable[[Any], Any]]
-
-
-def _set_numpy(generator: Any, state: Any) -> None:
-    generator.bit_generator.state = state
-
-
-# By type: how the state is read, how it is set, and an equal generator to try a state on.
-_KINDS: dict[type, _Accessors] = {
-    torch.Generator: (lambda g: g.get_state(), lambda g, s: g.set_state(s), lambda g: type(g)()),
-    np.random.Generator: (
-        lambda g: g.bit_generator.state,
-        _set_numpy,
-        lambda g: np.random.Generator(type(g.bit_generator)()),
-    ),
-    np.random.RandomState: (
-        lambda g: g.get_state(),
-        lambda g, s: g.set_state(s),
-        lambda g: np.random.RandomState(),
-    ),
-    random.Random: (lambda g: g.getstate(), lambda g, s: g.setstate(s), lambda g: random.Random()),
-}
-_GLOBALS: dict[str, Any] = {
-    "torch": torch.default_generator,
-    "numpy": np.random.mtrand._rand,
-    "python": random._inst,
-}
+def _beginning(
+    first: int | None,
+    batch: int | None = None,
+    length: int | None = None,
+    carried: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    return {"first": first, "batch": batch, "length": length, "carried": dict(carried or {})}
 
 
-def _accessors(generator: Any) -> _Accessors | None:
-    return next((how for kind, how in _KINDS.items() if isinstance(generator, kind)), None)
-
-
-def _get(generator: Any) -> Any:
-    how = _accessors(generator)
-    assert how is not None
-    return how[0](generator)
-
-
-def _set(generator: Any, state: Any) -> None:
-    how = _accessors(generator)
-    assert how is not None
-    how[1](generator, state)
-
-
-def _generators_of(samplers: list[Any]) -> dict[str, Any]:
-    """The generators that are attributes of a sampler or of the one inside it, by name."""
-    found = {}
-    for prefix, one in zip(("", "sampler."), samplers, strict=True):
-        for name, value in getattr(one, "__dict__", {}).items():
-            if _accessors(value) is not None:
-                found[prefix + name] = value
-    return found
-
-
-def _read_generators(saved: Mapping[str, Any], name: str, known: Mapping[str, Any]) -> Any:
-    """The states of generators, each tried on one of its kind. Raises `StateError`."""
-    plain = saved[name]
-    if not isinstance(plain, Mapping) or not plain.keys() <= known.keys():
-        raise refuse_state(name, plain, f"are not among {list(known)}")
-    states = {}
-    for one, value in plain.items():
-        states[one] = state = from_plain(value, f"{name}.{one}")
-        how = _accessors(known[one])
-        assert how is not None
-        try:
-            how[1](how[2](known[one]), state)
-        except Exception as error:
-            raise refuse_state(f"{name}.{one}", value, f"is no state of it ({error})") from error
-    return states
-
-
-class _GlobalGenerators:
-    """While it is entered, the global generators stand where `replayed` says.
-
-    `before`: of those that were drawn from meanwhile, how they stood, as plain data. What was
-    replayed is put back, so that the script's own random numbers are not drawn twice.
-    """
-
-    def __init__(self, replayed: Mapping[str, Any]) -> None:
-        self._replayed = replayed
-        self._outside = {name: _get(_GLOBALS[name]) for name in replayed}
-        self.before: dict[str, Any] = {}
-
-    def __enter__(self) -> _GlobalGenerators:
-        for name, state in self._replayed.items():
-            _set(_GLOBALS[name], state)
-        self._at_first = {name: to_plain(_get(one), name) for name, one in _GLOBALS.items()}
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for name, state in self._at_first.items():
-            if to_plain(_get(_GLOBALS[name]), name) != state:
-                self.before[name] = state
-        for name, state in self._outside.items():
-            _set(_GLOBALS[name], state)
+def _other(what: str) -> StateError:
+    return StateError(
+        f"after the resume, the sampler {what}, so the rest can't be told: {_STATELESS}"
+    )

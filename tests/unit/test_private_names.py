@@ -94,8 +94,8 @@ PRIVATE = {
     "_new_shared_filename_cpu": {"batch/handles.py": "tensors that are shared by a file's name"},
     "_share_filename_cpu_": {"batch/handles.py": "tensors that are shared by a file's name"},
     "_share_fd_cpu_": {"batch/handles.py": "tensors of `share_memory_()` in a data set are shared"},
-    "_rand": {"order/sampling.py": "resuming samplers that draw from numpy's global generator"},
-    "_inst": {"order/sampling.py": "resuming samplers that draw from `random`"},
+    "_rand": {"order/generators.py": "resuming samplers that draw from numpy's global generator"},
+    "_inst": {"order/generators.py": "resuming samplers that draw from `random`"},
 }
 
 

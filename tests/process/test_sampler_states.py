@@ -1,0 +1,251 @@
+"""States of samplers between epochs: the next epoch comes as it would have, or it is an error."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
+
+from swift_loader import StateError, SwiftLoader
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+N = 40
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+class Holds(Sampler[int]):
+    """Its order is that of a sampler that it holds somewhere."""
+
+    def __init__(self, where: Any) -> None:
+        self.where = where(RandomSampler(range(N), generator=generator()))
+
+    def __iter__(self) -> Iterator[int]:
+        where = self.where
+        while not isinstance(where, Sampler):
+            where = where["inner"] if isinstance(where, dict) else where[0]
+        return iter(where)
+
+    def __len__(self) -> int:
+        return N
+
+
+class Slotted(Sampler[int]):
+    __slots__ = ("__generator",)
+
+    def __init__(self) -> None:
+        self.__generator = generator()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(torch.randperm(N, generator=self.__generator).tolist())
+
+    def __len__(self) -> int:
+        return N
+
+
+class Draws(Sampler[int]):
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.draw())
+
+    def __len__(self) -> int:
+        return N
+
+
+class Counts(Sampler[int]):
+    """Another order in each epoch, by a counter of its own."""
+
+    epoch = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.epoch += 1
+        return iter(random.Random(self.epoch).sample(range(N), N))
+
+
+class Grows(Sampler[int]):
+    """One batch more in each epoch, and the same beginning."""
+
+    epoch = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.epoch += 1
+        return iter(range(8 * self.epoch))
+
+
+class GrowsAndSays(Grows):
+    def __len__(self) -> int:
+        return 8 * self.epoch
+
+
+class ItsOwnIterator:
+    """As people write one: the sampler is the iterator."""
+
+    def __iter__(self) -> Iterator[int]:
+        self.at = -1
+        return self
+
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at >= N:
+            raise StopIteration
+        return self.at
+
+
+EXACT: dict[str, Any] = {
+    "random": lambda: RandomSampler(range(N)),
+    "weighted": lambda: WeightedRandomSampler([1.0] * N, N),
+    "with a generator": lambda: RandomSampler(range(N), generator=generator()),
+    "held": lambda: Holds(lambda it: it),
+    "in a tuple": lambda: Holds(lambda it: (it,)),
+    "in a dict": lambda: Holds(lambda it: [{"inner": it}]),
+    "in a slot": Slotted,
+    "numpy's": lambda: Draws(lambda: np.random.permutation(N).tolist()),
+    "python's": lambda: Draws(lambda: random.sample(range(N), N)),
+    "in order": lambda: SequentialSampler(range(N)),
+    "distributed": lambda: DistributedSampler(range(N), 1, 0, seed=3),
+    "distributed, in order": lambda: DistributedSampler(range(N), 1, 0, shuffle=False),
+    "a list": lambda: list(range(N)),
+    "its own iterator": ItsOwnIterator,
+    "batches": lambda: BatchSampler(Holds(lambda it: it), 4, False),
+}
+LOST: dict[str, Any] = {"counts": Counts, "grows": Grows, "grows and says": GrowsAndSays}
+
+
+def loader_with(sampler: Any) -> SwiftLoader:
+    torch.manual_seed(11)
+    np.random.seed(11)
+    random.seed(11)
+    options: dict[str, Any] = {"num_workers": 0, "validate": False, "collate_fn": list}
+    if isinstance(sampler, BatchSampler):
+        return SwiftLoader(range(N), batch_sampler=sampler, **options)
+    return SwiftLoader(range(N), batch_size=4, sampler=sampler, **options)
+
+
+def run_to(sampler: Any, epochs: int, steps: int | None) -> tuple[Any, list[Any]]:
+    """A state after so many epochs and steps, and the rest of the epoch. None: before `iter`."""
+    with loader_with(sampler) as loader:
+        for _ in range(epochs):
+            list(loader)
+        if steps is None:
+            state = loader.state_dict()
+            return state, list(loader)
+        iterator = iter(loader)
+        for _ in range(steps):
+            next(iterator)
+        return loader.state_dict(), list(iterator)
+
+
+@pytest.mark.parametrize("steps", [None, 0, 2])
+@pytest.mark.parametrize("name", EXACT)
+def test_a_new_process_goes_on_with_the_epoch_that_would_have_come(
+    name: str, steps: int | None
+) -> None:
+    for epochs in (1, 2):
+        state, rest = run_to(EXACT[name](), epochs, steps)
+        with loader_with(EXACT[name]()) as loader:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+            assert list(loader) == rest
+
+
+@pytest.mark.parametrize("name", ["random", "weighted", "with a generator"])
+def test_the_epochs_are_those_of_torch_through_a_state_between_them(name: str) -> None:
+    sampler = EXACT[name]()
+    loader_with([]).close()  # seeds
+    theirs: Any = DataLoader(range(N), batch_size=4, sampler=sampler, collate_fn=list)  # type: ignore[arg-type]
+    want = [list(theirs) for _ in range(4)]
+    state, rest = run_to(EXACT[name](), 1, None)
+    assert rest == want[1]
+    with loader_with(EXACT[name]()) as loader:
+        loader.load_state_dict(state)
+        assert [list(loader) for _ in range(3)] == want[1:]
+
+
+@pytest.mark.filterwarnings("ignore:the sampler has a length")
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [(name, steps) for name in LOST for steps in (None, 0, 1) if (name, steps) != ("grows", 1)],
+)  # of one without a length, nobody knows in mid-epoch how long it would have been
+def test_a_sampler_that_counts_by_itself_is_refused_rather_than_begun_again(
+    name: str, steps: int | None
+) -> None:
+    for epochs in (1, 2):  # never other batches in silence
+        state, _ = run_to(LOST[name](), epochs, steps)
+        with loader_with(LOST[name]()) as loader, pytest.raises(StateError, match="state_dict"):
+            loader.load_state_dict(state)
+            list(loader)
+
+
+def test_a_sampler_that_the_script_brings_back_goes_on() -> None:
+    state, rest = run_to(Counts(), 2, None)
+    sampler = Counts()
+    sampler.epoch = 2
+    with loader_with(sampler) as loader:
+        loader.load_state_dict(state)
+        assert list(loader) == rest
+
+
+def test_a_script_that_seeds_each_epoch_has_its_word() -> None:
+    def epoch_of(loader: SwiftLoader, epoch: int) -> list[Any]:
+        torch.manual_seed(epoch)
+        return list(loader)
+
+    with loader_with(RandomSampler(range(N))) as loader:
+        epoch_of(loader, 0)
+        state = loader.state_dict()
+        want = epoch_of(loader, 1)
+    with loader_with(RandomSampler(range(N))) as loader:
+        loader.load_state_dict(state)
+        assert epoch_of(loader, 1) == want
+
+
+def test_a_script_that_brings_the_generator_back_has_its_word() -> None:
+    with loader_with(RandomSampler(range(N))) as loader:
+        list(loader)
+        state = loader.state_dict()
+        torch.rand(7)  # a validation, perhaps
+        generator_state = torch.get_rng_state()
+        want = list(loader)
+    with loader_with(RandomSampler(range(N))) as loader:
+        loader.load_state_dict(state)
+        torch.set_rng_state(generator_state)
+        assert list(loader) == want
+
+
+def test_a_state_from_before_any_batch_is_a_fresh_start() -> None:
+    for sampler in (Counts, lambda: RandomSampler(range(N)), lambda: list(range(N))):
+        state, want = run_to(sampler(), 0, None)
+        with loader_with(sampler()) as loader:
+            loader.load_state_dict(state)
+            assert list(loader) == want
+
+
+@pytest.mark.parametrize("field", ["first", "batch", "length", "carried"])
+def test_a_broken_beginning_is_named(field: str) -> None:
+    state, _ = run_to(RandomSampler(range(N)), 1, None)
+    for value in ("x", -1, {"torch": 3}):
+        state["sampler"]["beginning"] = {**state["sampler"]["beginning"], field: value}
+        with (
+            loader_with(RandomSampler(range(N))) as loader,
+            pytest.raises(StateError, match=rf"{field}|generators"),
+        ):
+            loader.load_state_dict(state)
+            next(iter(loader))

@@ -198,9 +198,13 @@ class _Reader:
 
     def _object(self, one: Any) -> None:
         kind = type(one)
+        if any(base.__module__.startswith("fsspec.") for base in kind.__mro__):
+            return  # a file system holds what names its process
+        attributes = getattr(one, "__dict__", None)
         if not is_known(kind.__module__):
             self._todo.append(kind)
-        attributes = getattr(one, "__dict__", None)
+        elif isinstance(attributes, dict):
+            attributes = {name: attributes[name] for name in attributes if "cache" not in name}
         slots = _slots_of(one)
         if isinstance(attributes, dict) or slots:
             self._todo += [dict(attributes or {}), slots]

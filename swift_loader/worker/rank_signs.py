@@ -97,7 +97,7 @@ def functions_of(part: Any) -> list[FunctionType]:
         if not isinstance(one, FunctionType) or id(one) in found or is_known(one.__module__):
             continue
         found[id(one)] = one
-        todo += [one.__globals__.get(name) for name in names_of_code(one.__code__)]
+        todo += [one.__globals__.get(name) for name in sorted(names_of_code(one.__code__))]
         if hasattr(one, "__wrapped__"):
             todo.append(one.__wrapped__)
     return list(found.values())

@@ -151,7 +151,7 @@ class Split:
             what = f"it asks for {', '.join(asked[:4])}"
             self._decide("workers", what, in_doubt=True)  # other workers may not have asked
             self.alone = True
-        elif self.by == "workers" and self.in_doubt and self._watch.rank_and_size:
+        elif self.in_doubt and not self.alone and self._watch.rank_and_size:
             self._decide("workers", f"it asks for {', '.join(asked[:4])}")
 
     def _look_again(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -149,6 +151,34 @@ def test_one_rank_that_sees_a_sign_decides_for_all() -> None:
 
 def test_option_is_taken_at_its_word() -> None:
     assert Look("ranks", likeness=b"a").decided(2, [Look("ranks"), Look("ranks")]).by == "ranks"
+
+
+_SHOW = """
+from swift_loader.worker.likeness import likeness_of
+from tests.process import test_stream_ranks as streams
+from tests.unit.loader import test_who_splits as own
+made = [own.AsksInAFunction(), own.OfAnother, own.Unlike(), streams.ByVariables, streams.pipe()]
+made += [make for name, (make, _, _) in streams.cases("").items() if "web" not in name]
+if "HF, 3 shards" in streams.cases(""):
+    made.append(streams.hugging_face(3))
+print([likeness_of(one).hex() for one in made])
+"""
+
+
+def test_what_is_the_same_is_alike_in_every_process() -> None:
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", _SHOW],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=100,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1]
+    assert len(said[0]) > 100
 
 
 def test_what_refers_to_itself_can_be_compared() -> None:

@@ -206,8 +206,10 @@ def test_names_that_were_imported_before_and_the_group_are_watched(
                 split = Split(Place(rank, 2, WORKERS, 0, None, group=(rank, 2)), index)
                 shard = Shard(make(), split, make)
                 found += items_of(shard)
-            assert split.by == "workers"
-            assert "get_rank(), torch.distributed.get_world_size()" in split.why
+                assert split.by == "workers"
+                assert "get_rank(), torch.distributed.get_world_size()" in split.why
+                assert split.alone  # nobody told it: other workers may not ask, so it warns
+                assert split.in_doubt
     assert sorted(found) == list(range(N))
 
 

@@ -33,12 +33,15 @@ class Dataset:
         self._recipe = recipe
         self._built: Any = None
         self._own: Callable[[], Any] = _nothing
+        self._of_object: frozenset[str] = frozenset()  # methods of the object alone
         factory = config.dataset_class
         self._kind = factory if isinstance(factory, type) else None
         self.name = getattr(factory, "__qualname__", None) or type(factory).__qualname__
         if factory is given:
             own = config.dataset_kwargs["dataset"]
             self.name = type(own).__qualname__
+            self._kind = type(own)
+            self._of_object = frozenset(n for n, v in _attributes(own).items() if callable(v))
             try:
                 self._own = weakref.ref(own)
             except TypeError:  # a list, a tuple: nobody can refer to it without keeping it
@@ -48,7 +51,11 @@ class Dataset:
         """Whether it has this method; None where that can't be told without building it."""
         own = self._own()
         known = own if own is not None else self._kind if self._built is None else self._built
-        return None if known is None else callable(getattr(known, method, None))
+        if known is None:
+            return None
+        if known is self._kind and (method in self._of_object or hasattr(known, "__getattr__")):
+            return None
+        return callable(getattr(known, method, None))
 
     def get(self) -> Any:
         """Raises what the data set's constructor raises."""
@@ -59,6 +66,11 @@ class Dataset:
             recipe = self._recipe()
             self._built = recipe.dataset_class(**recipe.dataset_kwargs)
         return self._built
+
+
+def _attributes(own: Any) -> dict[str, Any]:
+    attributes: dict[str, Any] = getattr(own, "__dict__", {})
+    return attributes
 
 
 def _nothing() -> None:

@@ -276,6 +276,32 @@ def test_what_can_not_be_called_is_refused() -> None:
             next(iter(loader))
 
 
+class Handing(datasets.Numbers):
+    """Has the methods of another object."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["inner"], name)
+
+
+def test_a_method_that_a_built_data_set_lacks_is_refused_at_once() -> None:
+    for make in (Told, lambda: Subset(Told(), range(4)), lambda: list(range(4))):
+        # Nobody but the loader has it, and the loader keeps none.
+        with SwiftLoader(make(), batch_size=2, validate=False) as loader:
+            with pytest.raises(ConfigError, match="no such method"):
+                loader.call_dataset("missing")
+            with pytest.raises(ConfigError, match="no such method"):
+                loader.call_dataset("n")
+    one = Told()
+    one.grow = partial(Told.resize, one)  # type: ignore[attr-defined]
+    handing = Handing(4)
+    handing.inner = Told()
+    loaders = [SwiftLoader(it, batch_size=2, validate=False) for it in (one, handing)]
+    del one, handing
+    for loader, method in zip(loaders, ("grow", "resize"), strict=True):
+        with loader:
+            loader.call_dataset(method, 3)
+
+
 def test_without_prefetched_epochs_nothing_is_made_before_its_epoch(tmp_path: Any) -> None:
     with SwiftLoader(
         Noting, {"path": str(tmp_path / "made")}, batch_size=2, prefetch_epochs=0, validate=False

@@ -25,6 +25,7 @@ from swift_loader.ranks.equal_steps import check_equal_steps
 from swift_loader.sources.shards import ShardList
 from swift_loader.worker.rank_signs import kind_that_splits, names_of_ranks, that_count
 from swift_loader.worker.recipe import Size, length_of_stream
+from swift_loader.worker.script import names_in_workers
 
 __all__ = ["check_one_stands", "facts_of", "order_of", "sampling_of", "size_of_stream"]
 
@@ -36,7 +37,12 @@ def sampling_of(config: Config) -> Sampling | None:
     if not config.by_sampler:
         return None
     drop_last, stays = config.tail == "drop", config.in_process
-    return Sampling(config.sampler, config.batch_sampler, config.batch_size, drop_last, stays)
+    of_main = None  # workers that are forked, or threads, have what is here
+    if config.start_method in ("main", "fresh"):
+        of_main = () if config.sources else names_in_workers(config.start_method)
+    return Sampling(
+        config.sampler, config.batch_sampler, config.batch_size, drop_last, stays, of_main
+    )
 
 
 def order_of(

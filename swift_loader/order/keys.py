@@ -2,21 +2,26 @@
 
 Plain integers travel as int64, little endian, and are never unpickled. Anything else is pickled,
 so that the dataset is asked with the very types and values of the sampler; a pickle is padded to a
-length that is no multiple of eight, which tells the two apart.
+length that is no multiple of eight, which tells the two apart. Keys of classes of `__main__` take
+these along, where the workers have not run the script.
 """
 
 from __future__ import annotations
 
+import io
 import pickle
 from array import array
+from collections.abc import Container
 from typing import Any
 
 import dill
 import numpy as np
 
+from swift_loader.batch.byvalue import ByValue
+from swift_loader.batch.identity import main_has
 from swift_loader.errors import ShippingError
 
-__all__ = ["KeptKeys", "decode_keys", "encode_keys"]
+__all__ = ["KeptKeys", "decode_keys", "encode_keys", "told_by"]
 
 _WORD_BYTES = 8
 
@@ -37,6 +42,26 @@ class KeptKeys(bytes):
         return kept
 
 
+class _ByValueKeys(bytes):
+    """Keys with their classes, which are told apart by `plain`: it is the same in each process."""
+
+    plain: bytes
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, 5)
+        self._by_value = ByValue(keeps=True)
+
+    def reducer_override(self, obj: Any) -> Any:
+        return self._by_value.reduce(obj)
+
+
+def told_by(details: bytes) -> bytes:
+    """What tells these details from others, in this process and the next."""
+    return details.plain if type(details) is _ByValueKeys else details
+
+
 def _contents(batch: Any) -> bytes:
     """Tells keys that can't travel from others, so that a sampler that gives others is noticed."""
     try:
@@ -46,8 +71,11 @@ def _contents(batch: Any) -> bytes:
     return told
 
 
-def encode_keys(batch: Any) -> bytes:
-    """The details of a batch of keys. Raises `ShippingError` where one can't travel."""
+def encode_keys(batch: Any, of_main: Container[str] | None = None) -> bytes:
+    """The details of a batch of keys. Raises `ShippingError` where one can't travel.
+
+    `of_main`: the names of `__main__` that workers have; None: all that there are.
+    """
     if type(batch) is list and set(map(type, batch)) == {int}:
         try:
             words = array("q", batch)
@@ -57,12 +85,23 @@ def encode_keys(batch: Any) -> bytes:
             return np.asarray(words, "<i8").tobytes()
     try:
         data = pickle.dumps(batch, 5)
+        if of_main is not None and b"__main__" in data:
+            return _with_classes(batch, _odd(data), of_main)
     except Exception as error:
         raise ShippingError(
             f"the sampler gave {batch!r:.200}, which can't travel to a worker: "
             f"{type(error).__name__}: {error}"
         ) from error
     return _odd(data)
+
+
+def _with_classes(batch: Any, plain: bytes, of_main: Container[str]) -> bytes:
+    file = io.BytesIO()
+    with main_has(of_main):
+        _Pickler(file).dump(batch)
+    keys = _ByValueKeys(_odd(file.getvalue()))
+    keys.plain = plain
+    return keys
 
 
 def _odd(data: bytes) -> bytes:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from types import GeneratorType
 from typing import Any
@@ -35,7 +36,7 @@ from swift_loader.order.generators import (
     state_of,
     states_to_come,
 )
-from swift_loader.order.keys import KeptKeys, encode_keys
+from swift_loader.order.keys import KeptKeys, encode_keys, told_by
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import integer, refuse_state
 
@@ -80,6 +81,7 @@ class Sampling:
     """A `torch.utils.data.Sampler`, a batch sampler, or any iterable of the kind.
 
     `batch_size` None: each key is a batch of its own. `stays`: this process makes the batches.
+    `of_main`: see `encode_keys`.
     ``set_epoch`` is called where the sampler has it, or the one inside a batch sampler.
     """
 
@@ -90,13 +92,16 @@ class Sampling:
         batch_size: int | None,
         drop_last: bool,
         stays: bool = False,
+        of_main: Container[str] | None = None,
     ) -> None:
         source: Any = batch_sampler if batch_sampler is not None else sampler
         self._source = source
         self._gives_batches = batch_sampler is not None
         self._batch_size = batch_size or 1
         self._drop_last = drop_last
-        self._encode: Callable[[Any], bytes] = KeptKeys.of if stays else encode_keys
+        self._encode: Callable[[Any], bytes] = (
+            KeptKeys.of if stays else partial(encode_keys, of_main=of_main)
+        )
         both = [source, getattr(source, "sampler", None)]
         self._epoch_setters = [one.set_epoch for one in both if hasattr(one, "set_epoch")]
         self._stateful = next(
@@ -155,7 +160,7 @@ class Sampling:
                     batches, batch = self._checked(replay, at_beginning, used, batches, batch)
                 self._first = drawn.first if drawn.first is not None else self._sum_of(batch)
             while batch is not _END and k < part.first:
-                checksum = zlib.crc32(self._encode(batch), checksum)
+                checksum = zlib.crc32(told_by(self._encode(batch)), checksum)
                 k += 1
                 batch = next(batches, _END)
             if self._stateful is None:
@@ -170,7 +175,7 @@ class Sampling:
         while batch is not _END:
             details = self._encode(batch)
             if self._stateful is None:
-                checksum = zlib.crc32(details, checksum)
+                checksum = zlib.crc32(told_by(details), checksum)
             k += 1
             drawn.after[k] = checksum, self._state_now()
             for old in [old for old in islice(drawn.after, 2) if old < drawn.taken.first]:
@@ -262,7 +267,7 @@ class Sampling:
         return rest, next(rest, _END)
 
     def _sum_of(self, batch: Any) -> int | None:
-        return None if batch is _END else zlib.crc32(self._encode(batch))
+        return None if batch is _END else zlib.crc32(told_by(self._encode(batch)))
 
     def _length(self) -> int | None:
         try:

@@ -122,6 +122,13 @@ DIFFERENCES: dict[str, Difference] = {
         "gone at the end of the epoch, unless `persistent_workers=True`",
         "stays for all epochs, as the workers do",
     ),
+    "changed before the start": Difference(
+        "What is changed in a data set (or `collate_fn`) after the loader is built and before the "
+        "first `iter`",
+        "workers see it: they get the data set at `iter`",
+        'workers get the data set as it was when the loader was built, unless `start_method="fork"`'
+        ", or `num_workers=0`; `call_dataset` and `set_epoch` reach them",
+    ),
     "ranks": Difference(
         "Several ranks and a map-style data set",
         "`DistributedSampler` deals samples out in turn, and repeats some where they don't divide",

@@ -276,6 +276,29 @@ def test_what_can_not_be_called_is_refused() -> None:
             next(iter(loader))
 
 
+class Sized(datasets.Numbers):
+    size = 1
+
+    def __getitem__(self, index: int) -> int:
+        return self.size
+
+
+@pytest.mark.parametrize(
+    ("options", "seen"),
+    [({}, 1), ({"start_method": "thread"}, 1), ({"num_workers": 0}, 64)],
+    ids=str,
+)
+def test_workers_have_the_data_set_as_it_was_when_the_loader_was_built(
+    options: dict[str, Any], seen: int
+) -> None:
+    dataset = Sized(4)
+    theirs = DataLoader(dataset, batch_size=4, num_workers=1, multiprocessing_context="fork")
+    with SwiftLoader(dataset, batch_size=4, **options) as ours:
+        dataset.size = 64
+        assert next(iter(theirs)).tolist() == [64] * 4  # a difference that docs/moving.md names
+        assert next(iter(ours)).tolist() == [seen] * 4
+
+
 class Handing(datasets.Numbers):
     """Has the methods of another object."""
 

@@ -63,7 +63,7 @@ def assert_nothing_new_in_shm(before: set[str], within_s: float = 10.0) -> None:
     while new and time.monotonic() < deadline_s:
         time.sleep(0.05)
         new &= set(os.listdir("/dev/shm"))
-    assert not new
+    assert not new, new
 
 
 def kill_family(pid: int) -> None:

@@ -57,4 +57,12 @@ def keys_for(address: str, key: KeyFile) -> Keys | None:
                 "trust everybody, remote_key=False goes without"
             )
         warnings.warn(risk, RuntimeWarning, stacklevel=2)
+    elif keys is None and key is not False and address.startswith("tcp:"):
+        warnings.warn(
+            f"{address} without a key: any user of this machine who takes that port can run any "
+            "code in this process. remote_key=FILE keeps others out; remote_key=False goes "
+            "without, and without this warning",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return keys

@@ -15,6 +15,7 @@ from swift_loader.sources.blended import Blended, Ingredient, blended
 __all__ = ["Mixing", "Mixture", "Source"]
 
 _PIECES = 128  # that weights by a function are cut into
+_A_DOUBLING, _DOUBLINGS = 16, 24  # where nobody says over how many steps: up to step 2^24
 _MOST_SOURCES = 4096
 _MOST_STEPS = 2**62
 
@@ -94,11 +95,13 @@ class Mixture:
     weights:
         Weights that take the place of the sources' own. A dict by name; or a table by step, such as
         ``[(0, {"web": 0.9, "code": 0.1}), (10_000, {...})]``, in which each line holds from its
-        step on; or a function ``step -> dict``. The mixture calls the function at 128 steps, evenly
-        spread over the first `weight_steps`. Each answer holds up to the next one, and the last one
-        for ever. A step is one batch of every consumer, counted over all epochs.
+        step on; or a function ``step -> dict``. The mixture calls the function when it is built: at
+        128 steps, evenly spread over the first `weight_steps`. Each answer holds up to the next
+        one, and the last one for ever. A step is one batch of every consumer, counted over all
+        epochs.
     weight_steps:
-        Over how many steps the weights of a function change.
+        Over how many steps the weights of a function change. None: the mixture asks at each of the
+        first 16 steps, then at 16 steps for each doubling, up to step 2^24.
     samples_per_epoch:
         How many samples an epoch has, over all consumers. None: as many as all sources have
         together. A run is one long sequence, and an epoch is a stretch of it: the next epoch goes
@@ -250,17 +253,20 @@ def _weight(where: str, value: Any) -> float:
     return number
 
 
+def _steps_asked(weight_steps: int | None) -> list[int]:
+    """The steps at which a function says the weights."""
+    if weight_steps is not None:
+        return sorted({weight_steps * number // _PIECES for number in range(_PIECES + 1)})
+    return sorted({0, *(int(2 ** (n / _A_DOUBLING)) for n in range(_A_DOUBLING * _DOUBLINGS + 1))})
+
+
 def _table(
     sources: Mapping[str, Source], weights: Any, weight_steps: int | None
 ) -> tuple[tuple[int, Weights], ...] | None:
     names = tuple(sources)
     weight_steps = _count("weight_steps", weight_steps)
     if callable(weights):
-        if weight_steps is None:
-            refuse("weights", weights, "say over how many steps the function's weights change: "
-                   "weight_steps=")  # fmt: skip
-        steps = sorted({weight_steps * number // _PIECES for number in range(_PIECES + 1)})
-        weights = [(step, weights(step)) for step in steps]
+        weights = [(step, weights(step)) for step in _steps_asked(weight_steps)]
     elif weight_steps is not None:
         refuse("weight_steps", weight_steps, "it goes with weights that are a function")
     if weights is None:

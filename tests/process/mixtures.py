@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from swift_loader import Mixture, Source, SwiftLoader
+from swift_loader import Mixture, Packed, Source, SwiftLoader
 from swift_loader.plan import Plan
 from tests.unit.plan.mixtures import Run, plan_of
 
@@ -32,6 +32,34 @@ class Documents:
         return np.arange(8) + 1000 * i + 1_000_000 * self.source
 
 
+class Uneven(Documents):
+    """Documents of several lengths that make so many sequences of eight tokens."""
+
+    def __init__(self, n: int, source: int) -> None:
+        ends = [0]
+        while ends[-1] < 8 * n:
+            ends.append(min(8 * n, ends[-1] + (3, 13, 8, 1, 21)[len(ends) % 5]))
+        self.lengths = np.diff(ends)
+        super().__init__(len(self.lengths), source)
+
+    def __getitem__(self, i: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return np.arange(self.lengths[i]) + 1000 * i + 1_000_000 * self.source
+
+
+def packed_of(name: str) -> Packed:
+    documents = Uneven(LENGTHS[name], list(LENGTHS).index(name))
+    return Packed(documents, 8, documents.lengths, fields=["tokens"])
+
+
+def mixture_of_packed(weights: Any) -> Mixture:
+    return Mixture({name: Source(packed_of(name)) for name in LENGTHS}, weights=weights)
+
+
+def packed_tokens_of(seen: Sequence[tuple[str, int]]) -> list[list[int]]:
+    made = {name: packed_of(name) for name in LENGTHS}
+    return [made[name][i]["tokens"].tolist() for name, i in seen]
+
+
 def mixture_of(weights: Any, **options: Any) -> Mixture:
     sources = {
         name: Source(Documents, {"n": n, "source": number})
@@ -48,8 +76,9 @@ def tokens_of(seen: Sequence[tuple[str, int]]) -> list[list[int]]:
 class Loaders:
     """All consumers of a run, each a real loader in this process; compared with a `Run`."""
 
-    def __init__(self, make: Callable[..., SwiftLoader]) -> None:
+    def __init__(self, make: Callable[..., SwiftLoader], packed: bool = False) -> None:
         self._make = make
+        self._packed = packed
         self._loaders: list[SwiftLoader] = []
         self._epochs: list[Any] = []
         self.run: Run | None = None
@@ -68,9 +97,8 @@ class Loaders:
             self.run.resume(plan)
         options = {**OPTIONS, "batch_size": batch_size, "nb_consumer": nb_consumer}
         for consumer in range(nb_consumer):
-            loader = self._make(
-                mixture_of(weights), worker_per_consumer=workers, validate=False, **options
-            )
+            mixture = mixture_of_packed(weights) if self._packed else mixture_of(weights)
+            loader = self._make(mixture, worker_per_consumer=workers, validate=False, **options)
             if states:
                 loader.load_state_dict(states[0])
             loader.start(consumer)
@@ -84,7 +112,9 @@ class Loaders:
         got = [next(epoch, None) for epoch in self._epochs]
         for batch, seen in zip(got, want, strict=True):
             assert (batch is None) == (seen is None)
-            if seen is not None:
+            if seen is not None and self._packed:
+                assert batch["tokens"].tolist() == packed_tokens_of(seen)
+            elif seen is not None:
                 assert batch.tolist() == tokens_of(seen)
         if None in want:
             self.run.step()
@@ -97,11 +127,15 @@ class Loaders:
 
 
 def a_few_resumes(
-    make: Callable[..., SwiftLoader], consumers: Sequence[int], seed: int, nb_stages: int = 2
+    make: Callable[..., SwiftLoader],
+    consumers: Sequence[int],
+    seed: int,
+    nb_stages: int = 2,
+    packed: bool = False,
 ) -> None:
     """A run that goes on, at random places, with other numbers and weights."""
     draw = random.Random(seed)
-    loaders = Loaders(make)
+    loaders = Loaders(make, packed)
     weights = {"web": 0.6, "code": 0.3, "books": 0.1}
     try:
         for stage in range(nb_stages):

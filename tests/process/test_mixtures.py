@@ -227,7 +227,6 @@ def test_a_state_of_one_data_set_is_none_of_a_mixture() -> None:
         ({"a": (Text, {"n": 3}, -1)}, {}, "weight=-1"),
         ({"a": (Text, {"n": 3}, 1), "b": (Text, {"n": 3})}, {}, "'b'"),
         ({"a": (Text, {"n": 3}, 1)}, {"exhausted": "begin"}, "exhausted='begin'"),
-        ({"a": (Text, {"n": 3}, 1)}, {"weights": lambda step: {"a": 1}}, "weight_steps"),
         ({"a": (Text, {"n": 3}, 1)}, {"weights": [(0, {"b": 1})]}, r"for each of \['a'\]"),
         ({"a": Source(Text, {"n": 3}, 1, batch_size=2)}, {}, "mix='batch'"),
         ({"a": (Mixture({"b": [1]}), 1)}, {}, "can't be a source"),

@@ -233,6 +233,21 @@ def test_a_function_of_weights_is_asked_at_even_steps() -> None:
     assert len(plan.mixture.table) == 129
 
 
+def test_a_function_of_weights_is_asked_ever_less_often_where_nobody_says_when_it_ends() -> None:
+    asked = []
+
+    def weights(step: int) -> dict[str, float]:
+        asked.append(step)
+        return {"web": 1.0, "code": min(step, 1000) / 1000}
+
+    plan = plan_of({"web": 10, "code": 10}, weights=weights)
+    assert asked[:17] == list(range(17))
+    assert asked[-1] == 2**24
+    assert all(b - a <= max(2, a / 16) for a, b in pairwise(asked))
+    assert plan.mixture is not None
+    assert plan.mixture.table[-1][0] <= 1064  # from there on nothing changes
+
+
 def test_a_source_keeps_its_order_whoever_is_beside_it() -> None:
     def order_of(**others: int) -> list[int]:
         run = Run(plan_of({**others, "web": 40}, weights=dict.fromkeys({**others, "web": 0}, 1)))

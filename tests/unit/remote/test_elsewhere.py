@@ -62,5 +62,9 @@ def test_this_machine_needs_no_key(
     address: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     monkeypatch.delenv("SWIFT_LOADER_KEY", raising=False)
-    assert len(remote_workers_of(address, None)) == 1
+    with pytest.warns(RuntimeWarning, match="any user of this machine"):
+        assert len(remote_workers_of(address, None)) == 1
+    recwarn.clear()
+    assert len(remote_workers_of(address, False)) == 1
+    assert len(remote_workers_of("ipc:///run/user/1/endpoint", None)) == 1
     assert not recwarn.list

@@ -19,6 +19,7 @@ import pickle
 import reprlib
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
@@ -294,12 +295,10 @@ def _words(error: BaseException, in_time: InTime) -> tuple[str, str]:
     Of an exception that is very large, or slow to speak, it is a traceback with less art.
     """
     if not any(_is_large(each, in_time) for each in _chain(error)):
-        try:
+        with suppress(Exception):  # late, or a property of the user's that raises
             if all(map(_is_quick, _chain(error))):
                 return _as_python_does(error)
             return in_time.run(partial(_as_python_does, error))
-        except Exception:  # noqa: BLE001, S110 - late, or a property of the user's that raises
-            pass
         texts = {id(each): _text_if_quick(each) for each in _chain(error)}
     else:
         texts = {id(each): _text(each, in_time) for each in _straight(error)}

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def apply_settings(found: Mapping[str, bytes]) -> None:
     for one in SETTINGS:
         if one.name in found:
             try:
-                one.apply(sys.modules[one.module], pickle.loads(found[one.name]))
+                one.apply(import_module(one.module), pickle.loads(found[one.name]))
             except Exception as error:  # noqa: BLE001 - a worker does without it
                 warn_left_out(one.name, error)
 
@@ -187,6 +188,26 @@ def _apply_precision(torch: Any, found: tuple[str | None, dict[str, str]]) -> No
             part.fp32_precision = precision
 
 
+def _read_flushing(torch: Any) -> bool:
+    """Nothing tells it but what becomes of a number that is too small to be a normal one."""
+    return bool((torch.full((1,), 1e-308, dtype=torch.float64, device="cpu") / 4 == 0).item())
+
+
+def _apply_flushing(torch: Any, flushes: bool) -> None:
+    if flushes != _read_flushing(torch):
+        torch.set_flush_denormal(flushes)
+
+
+def _read_decimal(decimal: Any) -> tuple[int, str]:
+    context = decimal.getcontext()
+    return context.prec, context.rounding
+
+
+def _apply_decimal(decimal: Any, found: tuple[int, str]) -> None:
+    context = decimal.getcontext()
+    context.prec, context.rounding = found
+
+
 SETTINGS = (
     Setting(
         "torch's default dtype",
@@ -196,6 +217,20 @@ SETTINGS = (
     ),
     Setting("deterministic algorithms", "torch", _read_deterministic, _apply_deterministic),
     Setting("precision of float32 products", "torch", _read_precision, _apply_precision),
+    Setting("flushing of denormal numbers", "torch", _read_flushing, _apply_flushing),
+    Setting("precision and rounding of `decimal`", "decimal", _read_decimal, _apply_decimal),
+    Setting(
+        "digits of integers in texts",
+        "sys",
+        lambda sys: sys.get_int_max_str_digits(),
+        lambda sys, most: sys.set_int_max_str_digits(most),
+    ),
+    Setting(
+        "numpy's print options",
+        "numpy",
+        lambda numpy: numpy.get_printoptions(),
+        lambda numpy, found: numpy.set_printoptions(**found),
+    ),
     Setting(
         "numpy's `seterr`",
         "numpy",

@@ -12,7 +12,8 @@ import pytest
 from tests.process.scripts import environment
 
 SCRIPT = """
-import json, locale, logging, multiprocessing, os, resource, sys, warnings
+import decimal, json, locale, logging, multiprocessing, os, resource, sys, warnings
+import numpy
 import torch
 from swift_loader import SwiftLoader
 
@@ -28,6 +29,11 @@ def settings():
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "dtype": str(torch.get_default_dtype()),
         "level": logging.getLogger().level,
+        "denormal": (torch.tensor(1e-308) / 4).item(),
+        "decimal": str(decimal.Decimal(1) / 3),
+        "rounding": decimal.getcontext().rounding,
+        "digits": getattr(sys, "get_int_max_str_digits", int)(),
+        "printed": str(numpy.array([1 / 3])),
     }
 
 
@@ -55,6 +61,11 @@ if __name__ == "__main__":
     sys.setrecursionlimit(1234)
     torch.use_deterministic_algorithms(True)
     torch.set_default_dtype(torch.float64)
+    torch.set_flush_denormal(True)
+    decimal.getcontext().prec = 5
+    decimal.getcontext().rounding = decimal.ROUND_UP
+    getattr(sys, "set_int_max_str_digits", int)(5000)
+    numpy.set_printoptions(precision=2)
     logging.basicConfig(filename="log.txt", level=logging.DEBUG)
     with multiprocessing.Manager() as manager:
         shared = manager.dict()

@@ -131,9 +131,10 @@ def test_endpoint_that_nothing_reaches_any_more_is_left(
             loader_of(line.address, None) as loader,
             pytest.raises(WorkerDiedError, match="no worker is left"),
         ):
-            for k, _ in enumerate(loader):
-                if k == 20:
-                    line.down = lambda _: b""
+            for _ in range(100):  # on a busy machine all of an epoch may be asked for at once
+                for k, _ in enumerate(loader):
+                    if k == 20:
+                        line.down = lambda _: b""
     finally:
         logger.remove(sink)
         logger.disable("swift_loader")

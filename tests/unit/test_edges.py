@@ -27,7 +27,7 @@ DOORS = {
     "transport": "channel memory messages peer slots table wakeup written_slots",
     "worker": "birth cgroups cpus faults launch maker place process progress recipe zygote",
     "pipeline": "answers elsewhere item link local reader shell supervision",
-    "ranks": "exchange",
+    "ranks": "agreement exchange",
     "report": "groups runs",
     "loader": "delivering engine epoch handing_on loader",
     "remote": "address binding client commands endpoint keys source status",

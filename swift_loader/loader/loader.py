@@ -254,9 +254,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         standing.count_sources = counting_sources(order, engine.meter)
         standing.cut = self._cut
         if self._said_sizes and self.nb_samples is None:
-            standing.said_size = self._said_sizes.left(
-                part, self._dataset.get, self._consumer, self._splits.by
-            )
+            standing.said_size = self._left_of_stream(part)
         engine.pipeline.begin(part, order)
         if engine.stager is not None:
             engine.stager.begin(part)
@@ -398,8 +396,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
     # ---- inside
 
     def _left_of_stream(self, part: EpochPart) -> int:
-        sizes, by = self._said_sizes, self._splits.by
-        return sizes.left(part, self._dataset.get, self._consumer, by)
+        by = self._splits.by
+        return self._said_sizes.left(part, self._dataset.get, self._consumer, by)
 
     def _the_order(self) -> Order:
         """Which batches come; made when it is first asked for, since the length may be unknown."""

@@ -453,7 +453,8 @@ class Config:
         kwargs = named.get("dataset_kwargs", ("", None))[1]
         if isinstance(values["dataset_class"], Mixture):
             values["mixing"] = mixing_of(values, values["dataset_class"], kwargs)
-        values["alike"] = to_be_alike(values["dataset_class"])
+        if values["nb_consumer"] > 1:  # of 10^8 lengths the checksum takes a quarter of a second
+            values["alike"] = to_be_alike(values["dataset_class"])
         if is_built(values["dataset_class"], with_kwargs=kwargs is not None):
             if kwargs is not None:
                 refuse("dataset_kwargs", kwargs, "the data set is built already; leave them out")

@@ -33,7 +33,7 @@ from swift_loader.worker.surroundings import importable_path, working_directory
 
 __all__ = ["Process", "boot"]
 
-# Nothing but `sys` and `gc`, which are no files, is imported before the search path is the
+# Nothing but `sys` and `gc`, which are built in, is imported before the search path is the
 # script's: until then the working directory stands first, and there may be a `json.py`. The
 # collector would find next to nothing: without it, all imports together take a fifth less.
 _BOOT = (

@@ -35,6 +35,23 @@ def command(script: Path | str) -> list[str]:
     return [sys.executable, "-W", "ignore::DeprecationWarning", str(script)]
 
 
+def printed_by(
+    script: str, folder: Path, *arguments: str, warns: bool = False, timeout_s: float = 150
+) -> tuple[str, str]:
+    """What a script that is run in `folder` writes to stdout and to stderr. It must end well."""
+    (folder / "script.py").write_text(script)
+    run = subprocess.run(
+        [sys.executable, *([] if warns else ["-W", "ignore"]), "script.py", *arguments],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout, run.stderr
+
+
 @contextmanager
 def running(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """The script as a process group of its own; killed at the end if it still runs."""

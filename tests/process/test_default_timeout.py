@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.process.scripts import environment
+from tests.process.scripts import printed_by
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -87,16 +85,7 @@ if __name__ == "__main__":
 def test_a_default_timeout_of_sockets_breaks_no_loader(
     method: str, when: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "script.py", method, when],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
-    assert run.returncode == 0, run.stderr
-    results, consumed = json.loads(run.stdout)
+    printed, _ = printed_by(SCRIPT, tmp_path, method, when)
+    results, consumed = json.loads(printed)
     assert results["plain"] == results["torch"] == results["cache"]
     assert consumed == [0, 1, 2]

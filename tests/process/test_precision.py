@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.process.scripts import environment
+from tests.process.scripts import printed_by
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_left"),
@@ -63,17 +61,8 @@ if __name__ == "__main__":
 @pytest.mark.timeout(170)
 @pytest.mark.parametrize("method", ["main", pytest.param("fresh", marks=pytest.mark.soak)])
 def test_precision_of_products_is_that_of_the_training_process(method: str, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "script.py", method],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
-    assert run.returncode == 0, run.stderr
-    results = json.loads(run.stdout)
+    printed, _ = printed_by(SCRIPT, tmp_path, method)
+    results = json.loads(printed)
     assert len({str(ours) for ours, _ in results}) == 5
     for ours, torchs in results:
         assert ours == torchs

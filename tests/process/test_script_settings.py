@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.process.scripts import environment
+from tests.process.scripts import printed_by
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -117,19 +115,10 @@ if __name__ == "__main__":
 
 def run_both(tmp_path: Path, text: str, *arguments: str) -> tuple[dict[str, list[str]], str]:
     """What the workers wrote, the same with torch's; and what they printed."""
-    (tmp_path / "script.py").write_text(COMMON + text)
-    run = subprocess.run(
-        [sys.executable, "script.py", *arguments],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert run.returncode == 0, run.stderr
-    ours, torchs = json.loads(run.stdout)
+    printed, warned = printed_by(COMMON + text, tmp_path, *arguments, warns=True)
+    ours, torchs = json.loads(printed)
     assert ours == torchs
-    return ours, run.stderr
+    return ours, warned
 
 
 @pytest.mark.timeout(120)

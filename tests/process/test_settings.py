@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.process.scripts import environment
+from tests.process.scripts import printed_by
 
 SCRIPT = """
 import decimal, json, locale, logging, multiprocessing, os, resource, sys, warnings
@@ -86,17 +84,8 @@ if __name__ == "__main__":
     ],
 )
 def test_settings_of_the_process_reach_its_workers(method: str, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "script.py", method],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert run.returncode == 0, run.stderr
-    own, batches, keys = json.loads(run.stdout)
+    printed, _ = printed_by(SCRIPT, tmp_path, method)
+    own, batches, keys = json.loads(printed)
     assert batches == [own, own]
     assert keys == [0, 1]
     log = (tmp_path / "log.txt").read_text()

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swift_loader import StateError
+from swift_loader.order.remix import evened
 from swift_loader.order.state import read
 from tests.unit.plan.mixtures import Run, plan_of
 from tests.unit.plan.test_mixture import rounds_are_whole
@@ -76,25 +77,33 @@ def test_resumes_neither_repeat_nor_leave_out_a_sample(
             assert rounds_are_whole(run.seen, LENGTHS)
 
 
+def left_of(run: Run) -> int:
+    """Samples that are left of the epoch."""
+    pairs = zip(run.orders, run.numbers, strict=True)
+    return sum(len(order.samples(*one)) for order, numbers in pairs for one in numbers)
+
+
 @given(st.lists(st.tuples(deals, st.integers(0, 30), st.booleans()), min_size=2, max_size=5),
        st.sampled_from(["repeat", "drop", "stop"]))  # fmt: skip
 @settings(max_examples=60)
 def test_other_consumers_get_the_same_sequence(stages: list[Any], exhausted: str) -> None:
     common: dict[str, Any] = {"lengths": LENGTHS, "weights": WEIGHTS, "exhausted": exhausted}
     whole = Run(plan_of(**common))
-    run = None
+    run, longer = None, False
     for deal, steps, by_one in stages:
         plan = plan_of(**common, **deal)
         if run is None:
             run = Run(plan)
         else:
+            left = left_of(run)
+            longer |= exhausted == "repeat" and evened(plan, left) != left
             run.resume(plan, by_one=by_one)
         for _ in range(steps):
             run.step()
     assert run is not None
     while len(whole.seen) < len(run.seen):
         whole.step()
-    if exhausted == "repeat":
+    if longer:
         # The rest of an epoch that is made longer, so that all make equal steps, begins anew: at a
         # place there another source may stand, and the order of each source is the same.
         counts, others = (

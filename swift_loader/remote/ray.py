@@ -162,10 +162,11 @@ class RayLink:
         self._watch(ticket, self._actor.make.remote(Make(ticket, number, 0, indices)))
 
     def forget(self, tickets: Iterable[int]) -> None:
-        for ticket in tickets:
-            ref = self._refs.get(ticket)
-            if ref is not None:
-                self._ray.cancel(ref)
+        # Not `ray.cancel`: a call that it stops before Ray has sent it leaves a gap in the actor's
+        # sequence, and the actor waits 30 s for that call before it takes another one.
+        unanswered = frozenset(ticket for ticket in tickets if ticket in self._refs)
+        if unanswered:
+            self._actor.forget.options(concurrency_group="control").remote(unanswered)
 
     def flush(self) -> None:
         """Nothing is held back: Ray takes a call at once."""
@@ -182,7 +183,7 @@ class RayLink:
                 self._on_error(ticket, error, events)
             elif ticket == _PREPARE:
                 self._on_prepared(answer, events)
-            elif isinstance(answer, ErrorReport):
+            elif answer is None or isinstance(answer, ErrorReport):
                 events.append(NotMade(ticket, answer))
             else:
                 made, data = answer
@@ -200,9 +201,6 @@ class RayLink:
             events.append(Up(*answer))
 
     def _on_error(self, ticket: int, error: BaseException, events: list[Event]) -> None:
-        if isinstance(error, self._ray.exceptions.TaskCancelledError):
-            events.append(NotMade(ticket, None))
-            return
         self._over = True
         story = f"{self.name} {self._why or f'ended: {str(error).splitlines()[0]}'}"
         unanswered = frozenset({ticket, *self._refs} - {_PREPARE})

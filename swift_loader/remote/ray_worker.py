@@ -27,6 +27,7 @@ from swift_loader.worker.told import TellingMaker, maker_of
 __all__ = ["RayWorker"]
 
 _SLOT = 0  # one is enough: Ray has copied it when `make` has returned
+_NONE = -1
 
 
 class RayWorker:
@@ -38,6 +39,8 @@ class RayWorker:
         self._plans: dict[int, Plan] = {}
         self._maker: TellingMaker | None = None
         self._consumer = 0
+        self._at = _NONE  # the ticket of the last order
+        self._forgotten: set[int] = set()
 
     def prepare(
         self,
@@ -69,9 +72,13 @@ class RayWorker:
         """Numbers with this `plan_id` mean this plan."""
         self._plans[plan_id] = plan
 
-    def make(self, order: Make) -> tuple[Made, NDArray[np.uint8]] | ErrorReport:
-        """The batch, or why there is none."""
+    def make(self, order: Make) -> tuple[Made, NDArray[np.uint8]] | ErrorReport | None:
+        """The batch, or why there is none; None where it was forgotten."""
         assert self._maker is not None
+        self._at = order.ticket
+        if order.ticket in self._forgotten:
+            self._forgotten.discard(order.ticket)
+            return None
         plan = self._plans[order.number.plan_id]
         try:
             made = self._maker.job(order, plan, self._consumer)(self._slots)
@@ -80,6 +87,10 @@ class RayWorker:
             return error.fault
         self._slots.sent()
         return made, self._slots.written(_SLOT, made.used_bytes)
+
+    def forget(self, tickets: frozenset[int]) -> None:
+        """Don't make these; orders have rising tickets. Runs while `make` does."""
+        self._forgotten.update(ticket for ticket in tickets if ticket > self._at)
 
     def where(self) -> str:
         """What it is at, and its Python stacks. Answers while `make` runs."""

@@ -53,7 +53,17 @@ def workers(of: int | None = None) -> list[int]:
     return found
 
 
-ROLES: dict[str, Victims] = {"workers": workers, "zygotes": zygotes}
+def ray_actors() -> list[int]:
+    """Workers that Ray runs, in the cluster that this process has started."""
+    found = []
+    for process in descendants(os.getpid()):
+        with suppress(psutil.Error):
+            if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::RayWorker"):
+                found.append(process.pid)
+    return found
+
+
+ROLES: dict[str, Victims] = {"workers": workers, "zygotes": zygotes, "ray actors": ray_actors}
 
 
 class Hits:

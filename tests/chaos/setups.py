@@ -25,7 +25,7 @@ GENEROUS_S = 60.0
 AXES = {
     "source": ["map", "stream", "sampled"],
     "way": ["plain", "threads", "decoder", "staged"],
-    "place": ["local", "remote"],
+    "place": ["local", "remote", "ray"],
     "tail": ["balanced", "drop"],
     "in_order": [True, False],
 }
@@ -57,7 +57,7 @@ def every() -> list[Setup]:
         for place in AXES["place"]
         for tail in AXES["tail"]
         for in_order in AXES["in_order"]
-        if not (source == "stream" and (place == "remote" or way == "threads"))
+        if not (source == "stream" and (place != "local" or way == "threads"))
     ]
 
 
@@ -104,7 +104,7 @@ def loader_of(setup: Setup, **options: Any) -> SwiftLoader:
     """The loader, started."""
     given: dict[str, Any] = {
         "batch_size": BATCH_SIZE,
-        "worker_per_consumer": 0 if setup.place == "remote" else WORKERS,
+        "worker_per_consumer": WORKERS if setup.place == "local" else 0,
         "data_queue_size": 6,
         "timeout": GENEROUS_S,
         "max_worker_restarts": 10**6,

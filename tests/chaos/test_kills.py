@@ -1,4 +1,4 @@
-"""Workers, the process that they are forked from, endpoints: killed, stopped, struck by faults."""
+"""Workers, what they are forked from, endpoints, Ray's actors: killed, stopped, hit by faults."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import pytest
 from swift_loader.errors import LoaderError
 from tests.chaos.hits import ROLES, Victims, descendants, hitting, workers
 from tests.chaos.seeds import rounds
-from tests.chaos.setups import Setup, batches_of, every, loader_of, undisturbed
+from tests.chaos.setups import WORKERS, Setup, batches_of, every, loader_of, undisturbed
 from tests.process.remote.endpoints import RunningEndpoint
+from tests.process.scripts import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 nothing_left = pytest.mark.usefixtures("nothing_left")
@@ -192,4 +193,46 @@ def test_remote_kills_for_long(
     for seed in rounds(nb_rounds):
         setup = setups[seed % len(setups)]
         what += endure_remote(endpoints, setup, role, seed, nb_hits, tmp_path / "key")
+    print(what)
+
+
+# ---- Ray
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """On this machine, with room for actors that take the place of those that are hit."""
+    ray = pytest.importorskip("ray")
+    ray.init(
+        num_cpus=2 * WORKERS,
+        object_store_memory=200 << 20,
+        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+        include_dashboard=False,
+        log_to_driver=False,
+    )
+    yield
+    ray.shutdown()
+
+
+def endure_ray(setup: Setup, seed: int, nb_hits: int) -> Counter[str]:
+    """As `endure`, for actors."""
+    from swift_loader.remote import RayWorkers
+
+    return endure(setup, "ray actors", seed, nb_hits, remote_workers=RayWorkers(WORKERS))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_ray_actors_that_are_hit_cost_no_batch() -> None:
+    what = endure_ray(Setup("sampled", "staged", "ray"), seed=4, nb_hits=3)
+    assert what["epochs"] > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.usefixtures("cluster")
+def test_ray_kills_for_long() -> None:
+    setups = [setup for setup in every() if setup.place == "ray"]
+    what: Counter[str] = Counter()
+    for seed in rounds(48):
+        what += endure_ray(setups[seed % len(setups)], seed, 5)
     print(what)

@@ -118,6 +118,16 @@ def test_dataset_that_can_not_be_built_is_an_error_at_start() -> None:
     assert "Ray worker" in str(caught.value.__cause__)
 
 
+@pytest.mark.usefixtures("cluster")
+def test_orders_that_are_recalled_cost_no_worker() -> None:
+    with SwiftLoader(
+        datasets.Numbers, {"n": 60}, batch_size=3, worker_per_consumer=0, remote_workers=workers()
+    ) as loader:
+        for _ in range(60):
+            assert indices_of(next(iter(loader))) == [0, 1, 2]
+        assert loader.stats().restarts == 0
+
+
 def test_number_of_workers_is_checked() -> None:
     with pytest.raises(ConfigError, match="num_workers"):
         RayWorkers(0)

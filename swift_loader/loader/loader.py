@@ -40,7 +40,7 @@ from swift_loader.loader.torch_attributes import Dataset, TorchAttributes
 from swift_loader.loader.who_splits import decided_by_all, look_at
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
-from swift_loader.order.state import State, saved_seed
+from swift_loader.order.state import State, saved_consumer, saved_seed
 from swift_loader.order.told import call_as_text, resumed, told, with_call
 from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
@@ -384,6 +384,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         seed = saved_seed(state)
         if self._seed is None:  # none was asked for: the one that the run began with
             self._seed, self._order = seed, None
+        if not self._engine.started:  # until `start()` tells, it is that of the state
+            self._consumer, self._order = saved_consumer(state, self.nb_consumer), None
         self._loaded = state
         self._calls = ()  # the state has those before it
         if self._length_is_known:

@@ -29,7 +29,7 @@ from swift_loader.plan import FIELDS, JSON, Plan
 
 __all__ = [
     *("Kind", "Saved", "State", "check_same_run", "integer", "own", "read", "refuse_state"),
-    "saved_seed",
+    *("saved_consumer", "saved_seed"),
 ]
 
 State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -120,6 +120,15 @@ def saved_seed(state: object) -> int:
         raise StateError(f"a {type(one).__name__} is not a state; {_GENUINE}")
     _check_version(one)
     return _plan(one).seed
+
+
+def saved_consumer(state: object, nb_consumer: int) -> int:
+    """The only one of so many that `state` is good for; else 0, as it is good for all or none."""
+    if isinstance(state, Mapping) and state.get("order") in ("sampler", "stream"):
+        found = state.get("consumer")
+        if type(found) is int and 0 <= found < nb_consumer:
+            return found
+    return 0
 
 
 def differing(old: Plan, new: Plan, names: Collection[str]) -> str:

@@ -14,6 +14,7 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     DistributedSampler,
+    IterableDataset,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -108,6 +109,11 @@ class ItsOwnIterator:
         if self.at >= N:
             raise StopIteration
         return self.at
+
+
+class Counted(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(N))
 
 
 EXACT: dict[str, Any] = {
@@ -249,3 +255,29 @@ def test_a_broken_beginning_is_named(field: str) -> None:
         ):
             loader.load_state_dict(state)
             next(iter(loader))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_rank_loads_its_own_state_before_it_starts(stream: bool) -> None:
+    def build() -> SwiftLoader:
+        options: dict[str, Any] = {"batch_size": 4, "nb_consumer": 2, "collate_fn": list}
+        if stream:
+            return SwiftLoader(Counted(), num_workers=1, stream_split="workers", **options)
+        return SwiftLoader(range(N), num_workers=0, sampler=range(N - 1, -1, -1), **options)
+
+    with build() as loader:
+        loader.start(1)
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        rest = list(batches)
+    with build() as loader:
+        loader.load_state_dict(json.loads(json.dumps(state)))
+        assert loader.state_dict() == state
+        loader.start(1)
+        assert list(loader) == rest
+    with build() as loader:
+        loader.load_state_dict(state)
+        with pytest.raises(StateError, match="no state of consumer 0"):
+            loader.start(0)
+            list(loader)

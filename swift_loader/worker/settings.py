@@ -198,6 +198,52 @@ def _apply_flushing(torch: Any, flushes: bool) -> None:
         torch.set_flush_denormal(flushes)
 
 
+# Parts of `torch.backends` and of others with a value that can be read and set. Not all versions
+# have all of them, and that of tensor cores is a precision, see above.
+_FLAGS = (
+    *("backends.cudnn.enabled", "backends.cudnn.benchmark", "backends.cudnn.benchmark_limit"),
+    *("backends.cudnn.deterministic", "backends.mkldnn.enabled", "backends.mkldnn.deterministic"),
+    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_fp16_accumulation",
+    *("backends.opt_einsum.enabled", "backends.opt_einsum.strategy"),
+    *("backends.quantized.engine", "utils.deterministic.fill_uninitialized_memory"),
+)
+
+
+def _read_flags(torch: Any) -> dict[str, Any]:
+    found = {}
+    for name in _FLAGS:
+        with suppress(AttributeError, RuntimeError):
+            found[name] = attrgetter(name)(torch)
+    return found
+
+
+def _apply_flags(torch: Any, found: dict[str, Any]) -> None:
+    here = _read_flags(torch)
+    for name, value in found.items():
+        if name in here and here[name] != value:
+            part, _, flag = name.rpartition(".")
+            setattr(attrgetter(part)(torch), flag, value)
+
+
+def _read_anomalies(torch: Any) -> tuple[bool, bool]:
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+
+def _apply_anomalies(torch: Any, found: tuple[bool, bool]) -> None:
+    if found != _read_anomalies(torch):
+        torch.autograd.set_detect_anomaly(*found)
+
+
+def _read_torch_print(torch: Any) -> dict[str, Any]:
+    options = torch._tensor_str.PRINT_OPTS  # `torch.set_printoptions` has no other half
+    return {name: getattr(options, name) for name in _PRINTED}
+
+
+_PRINTED = ("precision", "threshold", "edgeitems", "linewidth", "sci_mode")
+
+
 def _read_decimal(decimal: Any) -> tuple[int, str]:
     context = decimal.getcontext()
     return context.prec, context.rounding
@@ -218,6 +264,20 @@ SETTINGS = (
     Setting("deterministic algorithms", "torch", _read_deterministic, _apply_deterministic),
     Setting("precision of float32 products", "torch", _read_precision, _apply_precision),
     Setting("flushing of denormal numbers", "torch", _read_flushing, _apply_flushing),
+    Setting("flags of torch's backends", "torch", _read_flags, _apply_flags),
+    Setting("detection of anomalies in gradients", "torch", _read_anomalies, _apply_anomalies),
+    Setting(
+        "torch's print options",
+        "torch",
+        _read_torch_print,
+        lambda torch, found: torch.set_printoptions(**found),
+    ),
+    Setting(
+        "`torch.multiprocessing`'s sharing strategy",
+        "torch.multiprocessing",
+        lambda multiprocessing: multiprocessing.get_sharing_strategy(),
+        lambda multiprocessing, strategy: multiprocessing.set_sharing_strategy(strategy),
+    ),
     Setting("precision and rounding of `decimal`", "decimal", _read_decimal, _apply_decimal),
     Setting(
         "digits of integers in texts",
@@ -244,7 +304,7 @@ SETTINGS = (
         lambda socket, timeout_s: socket.setdefaulttimeout(timeout_s),
     ),
     Setting("filters of warnings", "warnings", _read_filters, _apply_filters),
-    Setting("levels of loggers, handlers of the root one", "logging", read_logging, apply_logging),
+    Setting("levels and handlers of loggers", "logging", read_logging, apply_logging),
     Setting(
         "recursion limit",
         "sys",

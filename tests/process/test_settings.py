@@ -32,6 +32,16 @@ def settings():
         "rounding": decimal.getcontext().rounding,
         "digits": getattr(sys, "get_int_max_str_digits", int)(),
         "printed": str(numpy.array([1 / 3])),
+        "torch printed": str(torch.tensor([1 / 3], dtype=torch.float64)),
+        "cudnn": torch.backends.cudnn.benchmark,
+        "mkldnn": torch.backends.mkldnn.deterministic,
+        "filled": torch.utils.deterministic.fill_uninitialized_memory,
+        "anomalies": [torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()],
+        "sharing": torch.multiprocessing.get_sharing_strategy(),
+        "loggers": [
+            [one.level, one.disabled, one.propagate, [handler.level for handler in one.handlers]]
+            for one in map(logging.getLogger, ("training", "off", "dill"))
+        ],
     }
 
 
@@ -44,6 +54,8 @@ class Tells:
 
     def __getitem__(self, i):
         logging.debug("sample %s", i)
+        logging.getLogger("training").info("training got %s", i)
+        logging.getLogger("dill").error("dill got %s", i)
         self.shared[i] = os.getpid()  # a manager's proxy: needs the key of the training process
         return settings()
 
@@ -65,6 +77,18 @@ if __name__ == "__main__":
     getattr(sys, "set_int_max_str_digits", int)(5000)
     numpy.set_printoptions(precision=2)
     logging.basicConfig(filename="log.txt", level=logging.DEBUG)
+    torch.set_printoptions(precision=2)
+    torch.backends.cudnn.benchmark = torch.backends.mkldnn.deterministic = True
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.autograd.set_detect_anomaly(True, check_nan=False)
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    own = logging.FileHandler("own.txt")
+    own.setFormatter(logging.Formatter("own: %(message)s"))
+    for name in ("training", "dill"):
+        logging.getLogger(name).addHandler(own)
+        logging.getLogger(name).propagate = False
+    logging.getLogger("training").setLevel(logging.INFO)
+    logging.getLogger("off").disabled = True
     with multiprocessing.Manager() as manager:
         shared = manager.dict()
         options = {"collate_fn": list, "validate": False, "start_method": sys.argv[1]}
@@ -91,3 +115,6 @@ def test_settings_of_the_process_reach_its_workers(method: str, tmp_path: Path) 
     log = (tmp_path / "log.txt").read_text()
     assert "sample 0" in log
     assert "sample 1" in log
+    assert "got" not in log
+    own_log = set((tmp_path / "own.txt").read_text().splitlines())
+    assert own_log == {f"own: {name} got {i}" for name in ("dill", "training") for i in (0, 1)}

@@ -106,3 +106,56 @@ def test_a_handler_whose_file_cannot_be_opened_is_named(
         in_worker(handler, made_by_import=[])
     handler.close()
     assert root.handlers == []
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("some_training.part")
+    yield logger
+    for handler in logger.handlers:
+        handler.close()
+    logger.handlers.clear()
+    logger.propagate = True
+
+
+def test_a_loggers_handlers_are_those_of_the_training_process(
+    logger: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger.addHandler(logging.FileHandler(tmp_path / "log.txt"))
+    logger.propagate = False
+    found = read_logging(logging)
+    logger.handlers[:] = [logging.StreamHandler()]  # as the script's import has made it
+    logger.propagate = True
+    monkeypatch.setattr(state, "imported", True)
+    apply_logging(logging, found)
+    assert [type(handler) for handler in logger.handlers] == [logging.FileHandler]
+    assert not logger.propagate
+
+
+def test_a_module_that_is_not_imported_yet_adds_its_handlers_itself(
+    logger: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "some_training", pytest)
+    logger.addHandler(logging.FileHandler(tmp_path / "log.txt"))
+    found = read_logging(logging)
+    logger.handlers.clear()
+    monkeypatch.delitem(sys.modules, "some_training")
+    apply_logging(logging, found)
+    assert not logger.handlers
+
+
+def test_of_an_installed_library_files_alone_are_carried_beside_its_own_handlers(
+    tmp_path: Path,
+) -> None:
+    logger = logging.getLogger("dill.of_a_test")
+    own = logging.StreamHandler()
+    logger.handlers[:] = [own, logging.FileHandler(tmp_path / "log.txt")]
+    found = read_logging(logging)
+    logger.handlers.pop().close()
+    apply_logging(logging, found)
+    assert [type(handler) for handler in logger.handlers] == [
+        logging.FileHandler,
+        logging.StreamHandler,
+    ]
+    assert logger.handlers.pop() is own
+    logger.handlers.pop().close()

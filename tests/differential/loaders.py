@@ -19,11 +19,12 @@ _RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 def through_torch(
     dataset: Any, *, workers: int = 2, ranks: int = 1, context: str = "fork", **options: Any
 ) -> list[Outcome]:
-    """One epoch of each rank, rank by rank. `options` are `DataLoader`'s."""
+    """One epoch of each rank, rank by rank. `options` are `DataLoader`'s; see `_of_rank`."""
     found = []
     for rank in range(ranks):
-        given = dict(options)
-        if ranks > 1 and not isinstance(dataset, IterableDataset):
+        given = _of_rank(options, rank)
+        sampled = "sampler" in given or "batch_sampler" in given
+        if ranks > 1 and not sampled and not isinstance(dataset, IterableDataset):
             given["sampler"] = DistributedSampler(
                 dataset, ranks, rank, shuffle=False, drop_last=given.get("drop_last", False)
             )
@@ -60,8 +61,8 @@ def through_ours(
     for rank in range(ranks):
         with rank_variables(rank, ranks):
 
-            def build() -> SwiftLoader:
-                return _build(dataset, workers, ranks, made, options)
+            def build(rank: int = rank) -> SwiftLoader:
+                return _build(dataset, workers, ranks, made, _of_rank(options, rank))
 
             def start(loader: SwiftLoader, rank: int = rank) -> None:
                 loader.start(rank, torch.device("cpu"), _same if staged else None)
@@ -113,6 +114,15 @@ _OWN = (
     "stream_split",
     "validate",
 )
+
+
+def _of_rank(options: dict[str, Any], rank: int) -> dict[str, Any]:
+    """`options`, with a sampler made anew for each loader where a function of the rank makes it."""
+    samplers = ("sampler", "batch_sampler")
+    return {
+        name: value(rank) if name in samplers and callable(value) else value
+        for name, value in options.items()
+    }
 
 
 def _same(batch: Any, device: torch.device) -> Any:

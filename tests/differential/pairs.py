@@ -15,20 +15,25 @@ def every(axes: Mapping[str, Sequence[Any]], valid: Callable[[Setup], bool]) -> 
     return [setup for setup in made if valid(setup)]
 
 
-def covering(setups: Sequence[Setup]) -> list[Setup]:
-    """A few of `setups` in which each pair of values that occurs in any of them occurs too."""
-    left = {pair for setup in setups for pair in _pairs(setup)}
+def covering(setups: Sequence[Setup], together: int = 2) -> list[Setup]:
+    """A few of `setups` in which each pair of values that occurs in any of them occurs too, or
+    each value, or so many `together`.
+    """
+    bits: dict[tuple[Any, ...], int] = {}
+    candidates = [(setup, _groups(setup, bits, together)) for setup in setups]
+    left = (1 << len(bits)) - 1
     chosen: list[Setup] = []
-    candidates = [(setup, _pairs(setup)) for setup in setups]
     while left:
-        setup, pairs = max(candidates, key=lambda one: len(one[1] & left))
+        setup, pairs = max(candidates, key=lambda one: (one[1] & left).bit_count())
         chosen.append(setup)
-        left -= pairs
+        left &= ~pairs
     return chosen
 
 
-def _pairs(setup: Setup) -> set[tuple[Any, ...]]:
-    return {(a, repr(x), b, repr(y)) for (a, x), (b, y) in combinations(setup.items(), 2)}
+def _groups(setup: Setup, bits: dict[tuple[Any, ...], int], together: int) -> int:
+    """A bit for each group of values: with so many set-ups, sets would take seconds."""
+    groups = combinations(setup.items(), together)
+    return sum(1 << bits.setdefault(group, len(bits)) for group in groups)
 
 
 def name_of(setup: Setup) -> str:

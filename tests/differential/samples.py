@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -188,6 +189,17 @@ class Whole(Split):
 
     def __iter__(self) -> Iterator[Any]:
         for i in range(self.n):
+            yield SAMPLES[self.kind](i)
+
+
+class ByRank(Split):
+    """A stream that shares its items among ranks too, by the variables that ``torchrun`` sets."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info else (0, 1)
+        rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        for i in range(rank * workers + worker, self.n, ranks * workers):
             yield SAMPLES[self.kind](i)
 
 

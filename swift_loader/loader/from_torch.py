@@ -26,6 +26,7 @@ persistent_workers    nothing: workers stay for all epochs
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
@@ -35,6 +36,10 @@ from swift_loader.errors import refuse
 from swift_loader.loader.names import start_method_like
 
 __all__ = ["dataset_and_options"]
+
+# Where a subclass may have its own way; not all versions of torch have all of them.
+_HOOKS = ("__iter__", "_get_iterator", "_index_sampler", "_auto_collation", "_get_shared_seed")
+_LIKE = "torchdata.stateful_dataloader"  # it yields what torch's does
 
 
 def dataset_and_options(dataloader: object) -> tuple[Any, dict[str, Any]]:
@@ -87,15 +92,25 @@ def _unwrap(dataloader: object) -> str:
 
 
 def _check_iterates_plainly(dataloader: DataLoader[Any]) -> None:
-    """A subclass that makes or changes batches in ways of its own would lose them here."""
-    kind = type(dataloader)
-    if kind.__module__.startswith("torchdata.stateful_dataloader"):
-        return  # it yields what torch's does
-    for name in ("__iter__", "_get_iterator"):
-        if getattr(kind, name) is not getattr(DataLoader, name):
+    """A subclass that draws, makes or changes batches in ways of its own would lose them here."""
+    kind: Any = type(dataloader)
+    base = next(
+        one for one in kind.__mro__ if one is DataLoader or one.__module__.startswith(_LIKE)
+    )
+    for name in _HOOKS:
+        inherited = getattr(kind, name, None) is getattr(base, name, None)
+        if not inherited or name in vars(dataloader):
             refuse("torch_dataloader", dataloader, f"{kind.__qualname__} iterates in its own way "
                    f"({name}), which would be lost: give the plain DataLoader inside it, or build "
-                   "SwiftLoader(dataset, ...) and do in the loop what it does")  # fmt: skip
+                   "SwiftLoader(dataset, ...) and do in its sampler, in collate_fn or in the loop "
+                   "what it does")  # fmt: skip
+    if kind.__len__ is not base.__len__:
+        warnings.warn(
+            f"from_dataloader: {kind.__qualname__} has a __len__ of its own, and the loader does "
+            "not take it over: len(loader) is that of its data set or sampler",
+            RuntimeWarning,
+            stacklevel=4,  # of the line that calls `from_dataloader`
+        )
 
 
 def _order(dataloader: DataLoader[Any]) -> dict[str, Any]:

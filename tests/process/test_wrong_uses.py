@@ -54,6 +54,31 @@ class Shifting(DataLoader[Any]):
         return ((batch[0] + 1,) for batch in super().__iter__())
 
 
+class Taking(DataLoader[Any]):
+    """One that overrides what gives the batches of indices, and so on."""
+
+    _index_sampler = property(lambda self: [[0, 1]])
+
+
+class Making(DataLoader[Any]):
+    def _get_iterator(self) -> Any:
+        return iter([1])
+
+
+class Collating(DataLoader[Any]):
+    _auto_collation = property(lambda self: False)
+
+
+class Seeding(DataLoader[Any]):
+    def _get_shared_seed(self) -> int:
+        return 3
+
+
+class Long(DataLoader[Any]):
+    def __len__(self) -> int:
+        return 100
+
+
 class Growing(datasets.Numbers):
     def __getitem__(self, i: int) -> Any:
         return torch.zeros(i)
@@ -247,6 +272,10 @@ USES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ("a data set", lambda: SwiftLoader.from_dataloader(ROWS), ConfigError, r"SwiftLoader\(dataset"),
     ("own", on(SwiftLoader.from_dataloader), ConfigError, "already"),
     ("of its own", lambda: SwiftLoader.from_dataloader(Shifting(ROWS)), ConfigError, "own way"),
+    ("its indices", lambda: SwiftLoader.from_dataloader(Taking(ROWS)), ConfigError, "_index_samp"),
+    ("its iterator", lambda: SwiftLoader.from_dataloader(Making(ROWS)), ConfigError, "_get_iter"),
+    ("its way", lambda: SwiftLoader.from_dataloader(Collating(ROWS)), ConfigError, "_auto_coll"),
+    ("its seed", lambda: SwiftLoader.from_dataloader(Seeding(ROWS)), ConfigError, "_get_shared"),
     ("stream, sampler", lambda: use(build(Stream(), sampler=[1])), ConfigError, "leave it out"),
     ("stream, shuffle", lambda: use(build(Stream(), shuffle=True)), ConfigError, "in the dataset"),
     ("stream, auto", lambda: use(build(Stream(), worker_per_consumer="auto")), ConfigError, "give"),
@@ -295,6 +324,20 @@ def test_wrong_use_is_answered_with_the_fix(
 ) -> None:
     with pytest.raises(error, match=says):
         do()
+
+
+def test_a_dataloader_with_an_iterator_hung_on_it_is_refused() -> None:
+    dataloader: DataLoader[Any] = DataLoader(ROWS)
+    dataloader._get_iterator = lambda: iter([1])  # type: ignore[method-assign,assignment,return-value]
+    with pytest.raises(ConfigError, match="_get_iterator"):
+        SwiftLoader.from_dataloader(dataloader)
+
+
+def test_a_length_of_a_dataloaders_own_is_not_lost_in_silence() -> None:
+    with pytest.warns(RuntimeWarning, match="Long has a __len__ of its own") as caught:
+        with SwiftLoader.from_dataloader(Long(ROWS, batch_size=5)) as loader:
+            assert len(loader) == 4
+    assert [one.filename for one in caught] == [__file__]
 
 
 def test_completion_offers_what_users_call_and_nothing_else() -> None:

@@ -79,6 +79,7 @@ PRIVATE = {
         "sources/readers/hugging_face.py": "a stream that splits itself by rank is refused",
         "worker/rank_signs.py": "Hugging Face: a stream that splits itself by rank is known",
     },
+    "_tensor_str": {"worker/settings.py": "torch's print options reach workers"},
     "_member_type_": {"batch/classes.py": "enumerations of `__main__` travel to workers"},
     "_mmap": {"batch/memmaps.py": "numpy: memory maps travel as the name of their file"},
     "_registry": {"worker/zygote.py": "weakref: a worker takes 50 ms more to end"},

@@ -222,7 +222,7 @@ class Engine:
     ) -> Size | None:
         """Start the workers and wait for the first; returns the dataset's length.
 
-        Of a `group` of ranks, one has them; the others return None.
+        Of a `group` of ranks, one has them; the others start nothing, and return None.
 
         Raises what the dataset's constructor raised in a worker, or `LoaderError`, among them
         `NoRoomError` where this process may not open enough files.

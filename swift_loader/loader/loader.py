@@ -7,6 +7,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +28,7 @@ from swift_loader.loader.checks import (
 from swift_loader.loader.construction import Construction
 from swift_loader.loader.engine import Engine
 from swift_loader.loader.epoch import EpochIterator, Standing, gone_on
-from swift_loader.loader.meshes import join_host_group
+from swift_loader.loader.meshes import started
 from swift_loader.loader.mixtures import counting_sources, warn_of_other_mixture
 from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import check_one_stands, facts_of, order_of, sampling_of
@@ -164,13 +165,13 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
             raise ClosedError("start() was called before; one loader is one consumer")
         if mesh is not None:
             consumer_index = consumer_of(mesh, consumer_index, self.nb_consumer)
-        if not self._config.by_sampler:  # not before: an adapter may tell a loader of the ranks
+        elif not self._config.by_sampler:  # not before: an adapter may tell a loader of the ranks
             check_told_of_ranks("nb_consumer" in self._given)
         consumer_index = consumer_number(consumer_index, self._config.nb_consumer)
         optional(function)("to_device", to_device)
         piece = check_slice(context_slice)
         if self._config.equal_steps:
-            check_ranks(self._config.nb_consumer)
+            check_ranks(self._config.nb_consumer, mesh is not None)
         target = Target.of(self._config, device, to_device, self._hand_on, piece)
         self._cut = target.cut
         self._consumer = consumer_index
@@ -179,26 +180,30 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
             self._seed = agree_on_seed() if collective else FIXED_SEED
         self._splits = decided_by_all(self._look, self.nb_consumer, collective)
         self._said_sizes.clear()
-        # What was asked before, was asked as consumer 0, and perhaps of another seed.
+        # What was asked before, may have been asked as another consumer, or of another seed.
         self._order = None
         self._loaded = self._loaded or self._applied
         failure: BaseException | None = None
+        size: Size | None = None
         try:
             try:
-                group = None
-                if mesh is not None:
-                    group = join_host_group(consumer_index, self._config, self._nb_samples)
-                size = engine.start(consumer_index, self._seed, target, self._splits, group)
-                if size is not None:
+                start = partial(engine.start, consumer_index, self._seed, target, self._splits)
+                if mesh is None:
+                    size = start()
+                else:
+                    decoder, alone = target.decode_with(), self._look.waits
+                    size = started(consumer_index, self._config, decoder, alone, start)
+                if size is not None:  # else another rank could not start, as all ranks learn now
                     self._learn_length(size)
-                self._the_order()
-                self._apply_state()
+                    self._the_order()
+                    self._apply_state()
             except BaseException as error:
                 failure = error
                 raise
             finally:
                 if collective and not isinstance(failure, KeyboardInterrupt):
-                    agree_on_plan(self._facts() if failure is None else {}, failure)
+                    facts = {} if failure is not None or size is None else self._facts()
+                    agree_on_plan(facts, failure)
             if self._config.equal_steps and collective:
                 self._equal_steps = EqualSteps(self._config.timeout)
                 weakref.finalize(self, self._equal_steps.close)

@@ -11,17 +11,20 @@ import numpy as np
 import torch
 
 from swift_loader.batch.tree import map_leaves
-from swift_loader.errors import BatchError, PlanMismatchError
+from swift_loader.errors import BatchError, PlanMismatchError, refuse
 from swift_loader.loader.delivering import Delivering
 from swift_loader.loader.options import Config
+from swift_loader.pipeline.item import Decoder
 from swift_loader.pipeline.shell import Pipeline
 from swift_loader.ranks.agreement import of_all_ranks
 from swift_loader.ranks.mesh import ContextSlice, group_of
 from swift_loader.transport.slots import OnMap
+from swift_loader.worker.recipe import Size
 
-__all__ = ["HostGroup", "cutter", "join_host_group"]
+__all__ = ["HostGroup", "cutter", "started"]
 
-_GROUP = "swift_loader.sharing.group"  # an edge, which nothing here imports
+_LEADER = "swift_loader.sharing.group"  # an edge, which nothing here imports
+_MEMBER = "swift_loader.sharing.group_member"
 
 
 class Leading(Protocol):
@@ -39,29 +42,36 @@ class Leading(Protocol):
 
 @dataclass(frozen=True)
 class HostGroup:
-    """This rank's end of a group on one host: it has the workers, or takes from who has."""
+    """This rank's end of a group on one host: it has the workers, or takes from who has.
 
+    Neither: it has workers of its own. `rank`: the one whose workers make its batches.
+    """
+
+    rank: int
     leader: Leading | None = None
     member: Delivering | None = None
 
 
-def join_host_group(consumer: int, config: Config, nb_samples: int | None) -> HostGroup | None:
-    """None: this rank has workers of its own. Collective over all ranks.
+def join_host_group(
+    consumer: int, config: Config, decoder: Decoder | None, alone: bool
+) -> HostGroup:
+    """Collective over all ranks. `alone`: each rank needs workers of its own.
 
-    One rank's workers can make the batches of others where all know which numbers come: of a data
-    set whose length is known before the start, by the plan.
-
-    Raises `PlanMismatchError` where a consumer has no rank, or the leader can't open its address.
+    Raises `PlanMismatchError` where a consumer has no rank, or the leader can't open its address;
+    `ConfigError` where ranks of one consumer would get its batches in several orders.
     """
     group = group_of(consumer, config.nb_consumer)
-    by_users = config.by_sampler or config.batch_decoder is not None
-    known = nb_samples is not None and config.in_order and not by_users
-    shares = known and not config.in_process and len(group.ranks) > 1
+    several = group.consumer if alone and len(group.ranks) > 1 else group.spread
+    if several is not None and not config.in_order and not config.in_process:
+        refuse("in_order", False, f"consumer {several} has ranks on several hosts, or of a stream "
+               "that needs workers on each rank; those are ready in other orders, and all of its "
+               "ranks must get the same batches: leave it out")  # fmt: skip
+    shares = not config.in_process and not alone and len(group.ranks) > 1
     leader: Leading | None = None
     said = "", ""
     if shares and group.rank == group.leader:
         try:
-            leader = importlib.import_module(_GROUP).Leader(len(group.ranks))
+            leader = importlib.import_module(_LEADER).Leader(len(group.ranks), decoder)
             said = leader.port, ""
         except Exception as error:  # noqa: BLE001 - the others must hear of it
             said = "", f"{type(error).__name__}: {error}"
@@ -69,8 +79,39 @@ def join_host_group(consumer: int, config: Config, nb_samples: int | None) -> Ho
     if problem:
         raise PlanMismatchError(f"rank {group.leader} can't share its batches: {problem}")
     if leader is not None:
-        return HostGroup(leader=leader)
-    return HostGroup(member=importlib.import_module(_GROUP).Member(port)) if port else None
+        return HostGroup(group.rank, leader=leader)
+    if not port:
+        return HostGroup(group.rank)
+    return HostGroup(group.leader, member=importlib.import_module(_MEMBER).Member(port, decoder))
+
+
+def started(
+    consumer: int,
+    config: Config,
+    decoder: Decoder | None,
+    alone: bool,
+    start: Callable[[HostGroup], Size | None],
+) -> Size | None:
+    """Join the group, and start this rank's part of it; the data set's size, as the workers say.
+
+    None where another rank has the workers, and they could not be started: that rank says why.
+    `alone`: each rank needs workers of its own. Collective over all ranks, also where one of them
+    fails.
+    """
+    failure: BaseException | None = None
+    size: Size | None = None
+    group: HostGroup | None = None
+    try:
+        group = join_host_group(consumer, config, decoder, alone)
+        size = start(group)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - raised when the others know
+        failure = error
+    sizes = of_all_ranks(size)
+    if failure is not None:
+        raise failure
+    return sizes[group.rank] if group is not None else None
 
 
 def cutter(piece: ContextSlice | None) -> Callable[[Any], Any] | None:

@@ -200,8 +200,8 @@ class Config:
     equal_steps: bool = option(
         False, flag, WHO,
         "for streams: all consumers end the epoch at the same step, when the first has no batch "
-        "left. Needs `torch.distributed` with one rank for each consumer. All consumers must begin "
-        "every epoch, and leave it after the same step, within `timeout` of each other",
+        "left. Needs `torch.distributed` with one rank for each consumer, or a mesh. All must "
+        "begin every epoch, and leave it after the same step, within `timeout` of each other",
     )
     stream_split: Literal["auto", "workers", "ranks"] = option(
         "auto", one_of("auto", "workers", "ranks"), WHO,

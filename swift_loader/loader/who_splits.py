@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch.utils.data import IterableDataset
@@ -18,7 +18,12 @@ from torch.utils.data import IterableDataset
 from swift_loader.loader.options import Config
 from swift_loader.ranks.agreement import of_all_ranks
 from swift_loader.worker.likeness import likeness_of
-from swift_loader.worker.rank_signs import kind_that_splits, names_of_ranks, that_count
+from swift_loader.worker.rank_signs import (
+    kind_that_splits,
+    names_of_ranks,
+    that_count,
+    waits_for_all_ranks,
+)
 from swift_loader.worker.recipe import given
 
 __all__ = ["Decision", "Look", "decided_by_all", "look_at"]
@@ -42,6 +47,7 @@ class Look:
     names: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()  # that `worker_init_fn` was given
     likeness: bytes = b""
+    waits: bool = False  # its workers wait for those of all ranks
 
     @classmethod
     def at(cls, source: Any, named: dict[str, Any], init: Any) -> Look:
@@ -81,12 +87,13 @@ def decided_by_all(look: Look, nb_consumer: int, collective: bool) -> Decision:
 
 def look_at(config: Config) -> Look:
     """Look at the data set of a loader that is built, or at what builds it."""
-    if not _wants_to_know(config):
-        return Look(config.stream_split)
     source, named = config.dataset_class, config.dataset_kwargs
     if source is given:
         source, named = named["dataset"], {}
-    return Look.at(source, named, config.worker_init_fn)
+    waits = waits_for_all_ranks([source, *named.values()])
+    if not _wants_to_know(config):
+        return Look(config.stream_split, waits=waits)
+    return replace(Look.at(source, named, config.worker_init_fn), waits=waits)
 
 
 def _wants_to_know(config: Config) -> bool:

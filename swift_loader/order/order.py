@@ -60,6 +60,10 @@ class Order(Protocol):
     def samples(self, number: Number, details: bytes) -> list[Any]:
         """The keys of a batch, each the argument of ``dataset[key]``; none in a stream."""
 
+    def checksum(self, number: Number) -> int | None:
+        """Of the keys up to this batch, of a sampler; None: the number says which they are."""
+        return None
+
     def capture(self, taken: Taken) -> dict[str, Any]:
         """The state of a consumer whose training loop has `taken` so much."""
 

@@ -63,6 +63,9 @@ class SampledOrder(Order):
     def samples(self, number: Number, details: bytes) -> list[Any]:
         return list(decode_keys(details)[0])
 
+    def checksum(self, number: Number) -> int | None:
+        return self.sampling.checksum(number.k)
+
     def capture(self, taken: Taken) -> dict[str, Any]:
         part, ahead = taken.part, tuple(sorted(taken.beyond))
         replay = self.replay if part is self.rest else None

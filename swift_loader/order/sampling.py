@@ -194,6 +194,15 @@ class Sampling:
                 stacklevel=2,
             )
 
+    def checksum(self, k: int) -> int | None:
+        """Of the keys of the first `k + 1` batches; None where they have not been drawn.
+
+        That of a sampler with a state of its own is 0.
+        """
+        drawn = self._drawn
+        found = drawn.after.get(k + 1) if drawn is not None else None
+        return None if found is None else found[0]
+
     def capture(self, taken: Taken, replay: Replay | None) -> dict[str, Any]:
         """What the state of a consumer holds of the sampler; `replay`: that of the part."""
         drawn = self._drawn

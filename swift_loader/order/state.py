@@ -124,7 +124,7 @@ def saved_seed(state: object) -> int:
 
 def saved_consumer(state: object, nb_consumer: int) -> int:
     """The only one of so many that `state` is good for; else 0, as it is good for all or none."""
-    if isinstance(state, Mapping) and state.get("order") in ("sampler", "stream"):
+    if isinstance(state, Mapping) and state.get("order") in ("sampler", "stream", "shards"):
         found = state.get("consumer")
         if type(found) is int and 0 <= found < nb_consumer:
             return found

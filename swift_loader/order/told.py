@@ -182,6 +182,9 @@ class ToldOrder(Order):
     def samples(self, number: Number, details: bytes) -> list[Any]:
         return self.inner.samples(inner_number(number), details)
 
+    def checksum(self, number: Number) -> int | None:
+        return self.inner.checksum(inner_number(number))
+
     def capture(self, taken: Taken) -> dict[str, Any]:
         count = taken.part.plan_id // _IDS
         inner = taken  # as it is, of an epoch that was begun before the first call

@@ -31,9 +31,12 @@ def check_equal_steps(nb_samples: int | None) -> None:
                "it is for streams, leave it out")  # fmt: skip
 
 
-def check_ranks(nb_consumer: int) -> None:
-    """Raises `ConfigError` unless each rank of `torch.distributed` is a consumer."""
-    if nb_consumer > 1 and not is_collective(nb_consumer):
+def check_ranks(nb_consumer: int, meshed: bool) -> None:
+    """Raises `ConfigError` unless each rank of `torch.distributed` is a consumer.
+
+    `meshed`: or all ranks of a group are one, as a mesh says.
+    """
+    if nb_consumer > 1 and not meshed and not is_collective(nb_consumer):
         refuse("equal_steps", True, f"call torch.distributed.init_process_group, with as many "
                f"ranks as consumers ({nb_consumer}), before start()")  # fmt: skip
 

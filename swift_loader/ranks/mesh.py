@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,16 @@ ContextSlice = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class RankGroup:
-    """The ranks of one consumer on one host, ascending; `rank` is this process's."""
+    """The ranks of one consumer on one host, ascending; `rank` is this process's.
 
+    `consumer`: which they are. `spread`: the first consumer, if there is one, whose ranks are on
+    several hosts.
+    """
+
+    consumer: int
     rank: int
     ranks: tuple[int, ...]
+    spread: int | None = None
 
     @property
     def leader(self) -> int:
@@ -73,9 +80,11 @@ def group_of(consumer: int, nb_consumer: int) -> RankGroup:
             f"no rank is consumer {missing}: the mesh's other dimensions must be of all "
             f"{dist.get_world_size()} ranks"
         )
-    mine = consumer, _host()
+    mine = places[dist.get_rank()]
     ranks = tuple(rank for rank, place in enumerate(places) if place == mine)
-    return RankGroup(dist.get_rank(), ranks)
+    on_hosts = Counter(number for number, _ in set(places))
+    spread = min((number for number, count in on_hosts.items() if count > 1), default=None)
+    return RankGroup(consumer, dist.get_rank(), ranks, spread)
 
 
 def check_slice(value: Any) -> ContextSlice | None:

@@ -95,11 +95,11 @@ class Audience:
         self._feed_all()
         return self._history.next.k - 1
 
-    def end_epoch(self) -> None:
+    def end_epoch(self, note: bytes = b"") -> None:
         """Tell everybody that the epoch is over, if one is under way."""
         if self._history.open:
             at = self._history.next
-            self._history.end(EpochEnds(at.epoch, at.k, self._epochs.following()))
+            self._history.end(EpochEnds(at.epoch, at.k, self._epochs.following(), note))
             self._feed_all()
 
     def taken_by_all(self) -> Position | None:

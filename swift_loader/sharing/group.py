@@ -14,89 +14,29 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from swift_loader.errors import ClosedError, LoaderError
+from swift_loader.errors import ClosedError
 from swift_loader.loader.delivering import Delivering
 from swift_loader.order.order import Order
-from swift_loader.order.part import EpochPart, Number
-from swift_loader.pipeline.item import Item
-from swift_loader.pipeline.link import HeldParcel, MadeBatch
+from swift_loader.order.part import EpochPart, Number, ShardsOver
+from swift_loader.pipeline.item import Decoder, Item
 from swift_loader.pipeline.shell import Pipeline
 from swift_loader.plan import Plan
 from swift_loader.sharing.audience import Audience
+from swift_loader.sharing.group_reader import GroupReader
 from swift_loader.sharing.history import Band
-from swift_loader.sharing.messages import (
-    VERSION,
-    Admit,
-    Batch,
-    Dropped,
-    Ended,
-    EpochBegins,
-    EpochEnds,
-    Join,
-)
+from swift_loader.sharing.messages import EpochBegins
+from swift_loader.sharing.notes import EndNote, Note, packed
 from swift_loader.sharing.port import Port, PortOwner
 from swift_loader.sharing.regions import OwnSlots, RegionTable
-from swift_loader.sharing.subscription import Subscription
-from swift_loader.transport.channel import ChannelClosedError
-from swift_loader.transport.messages import StageTimes
+from swift_loader.worker.faults import report
 
-__all__ = ["Leader", "Member"]
+__all__ = ["Leader"]
 
 _MAX_SENT = 10
-_MAX_KEPT = 16
-_CONNECT_S = 60.0
 _FAREWELL_S = 2.0
-_END = object()
-_OPENED = HeldParcel(b"", np.empty(0, np.uint8))  # of batches that come as they are
-
-
-class _Reader:
-    """One rank's end: the batches of the epoch that it is in."""
-
-    def __init__(self, port: str) -> None:
-        channel = Port(port).connect(_CONNECT_S)
-        hello = Join(VERSION, "rank of a group", "epoch")
-        self.channel = channel
-        self._subscription = Subscription(channel, hello, _MAX_KEPT, copy_on_device=False)
-
-    def next(self, number: int) -> Any:
-        """The next batch of the epoch with this number; `_END` where the leader has no more."""
-        while True:
-            try:
-                message = self._subscription.next_message()
-            except ChannelClosedError:
-                raise LoaderError(
-                    "the rank of this group that has the workers is gone: see its own error"
-                ) from None
-            match message:
-                case Batch(epoch=epoch):
-                    batch = self._subscription.open(message)
-                    self._subscription.taken()
-                    if epoch == number:
-                        return batch
-                    del batch  # of an epoch that was left
-                case EpochEnds(epoch=epoch) if epoch == number:
-                    return _END
-                case Admit(report_every=report_every):
-                    self._subscription.report_every = report_every
-                case Dropped(reason=reason):
-                    raise LoaderError(f"the rank of this group that has the workers: {reason}")
-                case Ended():
-                    return _END
-                case _:
-                    pass  # an epoch's beginning, or the end of another one
-
-    def leave(self) -> None:
-        self._subscription.leave()
-
-    def hang_up(self) -> None:
-        self._subscription.lost()
-        self.channel.close()
 
 
 class _Lengths:
@@ -115,10 +55,12 @@ class _Lengths:
 class Leader(Delivering):
     """Has the workers. `port` is the address for the other ranks, `nb_ranks` with this one.
 
+    `decoder`: see `GroupReader`.
+
     Give `on_map` to the pipeline, then the pipeline to `leading`.
     """
 
-    def __init__(self, nb_ranks: int) -> None:
+    def __init__(self, nb_ranks: int, decoder: Decoder | None) -> None:
         self.port = f"group-{secrets.token_hex(8)}"
         owner = PortOwner(Port(self.port))
         self._regions = RegionTable()
@@ -127,10 +69,12 @@ class Leader(Delivering):
         self._audience = Audience(
             owner, self._lengths, self._regions, Band(0.0, 0, 0), _MAX_SENT, float("inf"), nb_ranks
         )
-        self._reader = _Reader(self.port)
+        self._reader = GroupReader(self.port, decoder)
         self._inner: Pipeline | None = None
         self._part: tuple[EpochPart | None, int] = (None, 0)  # and its number, as `Member` counts
+        self._order: Order | None = None
         self._begun: EpochPart | None = None
+        self._over: ShardsOver | None = None  # as the last note has it
         self._closed = False
         self._serving = threading.Lock()
 
@@ -171,8 +115,9 @@ class Leader(Delivering):
 
     def begin(self, part: EpochPart, order: Order) -> None:
         """Deliver `part` from now on."""
+        self._order = order
+        self._part = part, self._part[1] + 1  # before the pipeline says that another one ends
         self.pipeline.begin(part, order)
-        self._part = part, self._part[1] + 1
 
     def next(self, part: EpochPart) -> tuple[Number, Item] | None:
         """The next batch of `part`, published to all; None at its end."""
@@ -190,26 +135,40 @@ class Leader(Delivering):
             if begun is not part:
                 return None  # left before anybody got a batch of it
             self._begin(part, number)
+        over = self.pipeline.shards_over(part.epoch)
         if found is None:
-            self._audience.end_epoch()
+            left = self._part[0] is not part
+            end = EndNote(self.pipeline.shard_ends(part.epoch), over)
+            self._audience.end_epoch(b"" if left else packed(end))
+            self._over = over
             return None
-        item = found[1]
+        number_of_batch, item = found
         while not self._audience.wait_for_room(time.monotonic()):
             self._serve()
+        assert self._order is not None
+        checksum = self._order.checksum(number_of_batch)
+        note = Note(number_of_batch, item.worker, over=over, checksum=checksum)
         if item.fault is not None:
-            self._audience.drop_all(f"{type(item.fault).__name__}: {item.fault}")
-            return found
-        shared = self._slots.take(item.batch)
+            told = item.report or report(item.fault, "decoding a batch")
+            shared = self._slots.put(None)
+            note = note._replace(report=told, where=item.where)
+        else:
+            assert item.made is not None
+            shared = self._slots.take(item.batch)
+            note = note._replace(nb_samples=item.made.nb_samples, state=item.made.state)
         item.batch = None
-        self._audience.publish(shared)
+        self._audience.publish(replace(shared, note=packed(note)))
         del shared
         self._audience.serve(0.0)
-        item.batch = self._reader.next(self._lengths.number)
+        read = self._reader.next(self._lengths.number)
+        assert isinstance(read, tuple)  # what was published just now
+        item.batch, item.fault = read[1].batch, item.fault or read[1].fault
+        self._over = over
         return found
 
     def _begin(self, part: EpochPart, number: int) -> None:
         self._audience.end_epoch()
-        self._begun = part
+        self._begun, self._over = part, None
         self._lengths.number = number
         self._audience.begin(EpochBegins(number, 0, None, None))
 
@@ -217,6 +176,15 @@ class Leader(Delivering):
         if self._closed:
             raise ClosedError("the loader is closed; build a new one to go on")
         self._audience.serve(None)
+
+    def shard_ends(self, epoch: int) -> dict[int, bytes]:
+        """See `Pipeline`."""
+        return self.pipeline.shard_ends(epoch)
+
+    def shards_over(self, epoch: int) -> ShardsOver | None:
+        """See `Pipeline`. As of the last batch, so that all ranks say the same."""
+        begun = self._begun
+        return self._over if begun is not None and begun.epoch == epoch else None
 
     def loop_waited(self, waited_s: float, now_s: float) -> None:
         """See `Pipeline`."""
@@ -235,58 +203,3 @@ class Leader(Delivering):
         with self._serving:
             self._audience.finish(time.monotonic() + _FAREWELL_S)
             self._audience.close()
-
-
-class Member(Delivering):
-    """Takes the leader's batches. No workers."""
-
-    def __init__(self, port: str) -> None:
-        self._reader = _Reader(port)
-        self._part: EpochPart | None = None
-        self._number = 0
-        self._batches: Iterator[tuple[Number, bytes]] = iter(())
-        self._order: Order | None = None
-        self._closed = False
-
-    def set_plan(self, plan_id: int, plan: Plan) -> None:
-        """The leader's workers know."""
-
-    def prefetch(self, part: EpochPart, order: Order) -> None:
-        """The leader does."""
-
-    def begin(self, part: EpochPart, order: Order) -> None:
-        """Deliver `part` from now on."""
-        self._batches, self._order = order.batches(part), order
-        self._number += 1
-        self._part = part
-
-    def next(self, part: EpochPart) -> tuple[Number, Item] | None:
-        """The next batch of `part`; None at its end."""
-        if self._closed:
-            raise ClosedError("the loader is closed; build a new one to go on")
-        if part is not self._part:
-            return None
-        number_of_epoch, order = self._number, self._order
-        found = next(self._batches, None)
-        if found is None or order is None:
-            return None
-        number, details = found
-        batch = self._reader.next(number_of_epoch)
-        if batch is _END:
-            raise LoaderError(
-                f"the rank of this group that has the workers left epoch {number.epoch} before "
-                f"batch {number.k}: all ranks of a group must take the same batches"
-            )
-        nb_samples = len(order.samples(number, details))
-        made = MadeBatch(0, nb_samples, StageTimes(0, 0, 0), _OPENED)
-        item = Item(0, made, batch=batch, decoded=True)
-        item.decoded_at_s = item.on_device_at_s = time.perf_counter()
-        return number, item
-
-    def loop_waited(self, waited_s: float, now_s: float) -> None:
-        """It is the leader's workers that are waited for."""
-
-    def close(self) -> None:
-        """Leave; batches that are held stay valid."""
-        self._closed = True
-        self._reader.leave()

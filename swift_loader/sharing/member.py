@@ -164,6 +164,7 @@ class Member:
                     batch.used_bytes,
                     batch.skeleton_bytes,
                     batch.skeleton,
+                    batch.note,
                 )
             )
         )

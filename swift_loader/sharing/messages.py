@@ -37,7 +37,7 @@ __all__ = [
 
 VERSION = "1"
 
-_BATCH = struct.Struct("<QqqqqI")
+_BATCH = struct.Struct("<QqqqqII")
 _COUNT = struct.Struct("<I")
 
 Late = Literal["epoch", "now"]
@@ -67,11 +67,15 @@ class EpochBegins:
 @message
 @dataclass(frozen=True, slots=True)
 class EpochEnds:
-    """The epoch is over after `nb_batches`; `following` is what comes next, for ``len``."""
+    """The epoch is over after `nb_batches`; `following` is what comes next, for ``len``.
+
+    `note`: see `swift_loader.sharing.notes`.
+    """
 
     epoch: int
     nb_batches: int
     following: EpochBegins
+    note: bytes = b""
 
 
 @message
@@ -138,6 +142,7 @@ class Batch(NamedTuple):
     """A batch: `used_bytes` of region `region`, held under `lease` until `Took` names it.
 
     `skeleton` is for the codec; where `skeleton_bytes` > 0 it lies at the end of the used bytes.
+    `note`: see `swift_loader.sharing.notes`.
     """
 
     lease: int
@@ -147,16 +152,18 @@ class Batch(NamedTuple):
     used_bytes: int
     skeleton_bytes: int
     skeleton: bytes
+    note: bytes = b""
 
     def packed(self) -> bytes:
         """For `swift_loader.transport.table`."""
-        return _BATCH.pack(*self[:6]) + self.skeleton
+        return _BATCH.pack(*self[:6], len(self.note)) + self.note + self.skeleton
 
     @classmethod
     def unpacked(cls, payload: bytes) -> Batch:
         """What was packed."""
-        lease, epoch, k, region, used_bytes, in_region = _BATCH.unpack_from(payload)
-        return cls(lease, epoch, k, region, used_bytes, in_region, payload[_BATCH.size :])
+        lease, epoch, k, region, used_bytes, in_region, nb_note = _BATCH.unpack_from(payload)
+        note, skeleton = payload[_BATCH.size :][:nb_note], payload[_BATCH.size + nb_note :]
+        return cls(lease, epoch, k, region, used_bytes, in_region, skeleton, note)
 
 
 @message

@@ -54,13 +54,17 @@ class SharedRegion:
 
 @dataclass(frozen=True, slots=True)
 class SharedBatch:
-    """A batch in memory that consumers can map. `lease` holds the memory; no region: no bytes."""
+    """A batch in memory that consumers can map. `lease` holds the memory; no region: no bytes.
+
+    `note`: see `swift_loader.sharing.notes`.
+    """
 
     lease: Any
     region: SharedRegion | None
     used_bytes: int
     skeleton: bytes
     skeleton_bytes: int = 0
+    note: bytes = b""
 
 
 class RegionTable:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from swift_loader.batch.codec import decode
+from swift_loader.pipeline.item import Decoder
 from swift_loader.sharing.device import DeviceRegion
 from swift_loader.sharing.messages import (
     Batch,
@@ -65,14 +66,24 @@ def _freed(ref: _LeaseRef) -> None:
 
 
 class Subscription:
-    """See the module's text. Raises `ChannelClosedError` where the producer is gone."""
+    """See the module's text. Raises `ChannelClosedError` where the producer is gone.
+
+    `decoder` takes the place of the built-in one, for batches in shared memory.
+    """
 
     def __init__(
-        self, channel: Channel, hello: Join, max_kept: int, *, copy_on_device: bool
+        self,
+        channel: Channel,
+        hello: Join,
+        max_kept: int,
+        *,
+        copy_on_device: bool,
+        decoder: Decoder | None = None,
     ) -> None:
         self._channel = channel
         self._max_kept = max_kept
         self._copy_on_device = copy_on_device
+        self._decode = decoder or decode
         self._queue: deque[Message] = deque()
         self._regions: dict[int, PrivateRegion | DeviceRegion] = {}
         self._pages = PageTable()
@@ -118,7 +129,7 @@ class Subscription:
         """
         self._nb_taken += 1
         if not batch.lease:
-            return decode(batch.skeleton, _NOTHING.copy())
+            return self._decode(batch.skeleton, _NOTHING.copy())
         region = self._regions[batch.region]
         lease = _Lease(batch.lease, region, batch.used_bytes)
         # Early for a device, so that by the next report it is done with what had ended before.
@@ -138,7 +149,7 @@ class Subscription:
             self._over.append(lease)
         else:
             self._hold(base, lease)
-        return decode(skeleton_of(base, batch.skeleton, batch.skeleton_bytes), base)
+        return self._decode(skeleton_of(base, batch.skeleton, batch.skeleton_bytes), base)
 
     def _hold(self, holder: Any, lease: _Lease) -> None:
         ref = _LeaseRef(holder, _freed)

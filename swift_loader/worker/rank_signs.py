@@ -20,7 +20,7 @@ from swift_loader.worker.rank_watch import RANK_VARIABLES, SIZE_VARIABLES
 
 __all__ = [
     *("functions_of", "is_known", "kind_that_splits", "names_of_code", "names_of_ranks"),
-    "that_count",
+    *("that_count", "waits_for_all_ranks"),
 ]
 
 _VARIABLES = RANK_VARIABLES | SIZE_VARIABLES
@@ -50,6 +50,19 @@ def kind_that_splits(dataset: Any) -> str:
         if isinstance(part, FunctionType) and part.__name__ == "split_by_node":
             return "it has the node splitter split_by_node"
     return ""
+
+
+def waits_for_all_ranks(dataset: Any) -> bool:
+    """Whether a stream, in a worker, waits for the workers of all ranks of the host: Mosaic's."""
+    root = _STREAMING[0]
+    if root not in sys.modules:
+        return False
+    kinds = (part if isinstance(part, type) else type(part) for part in _parts(dataset))
+    return any(
+        one.__module__.partition(".")[0] == root and one.__name__ == "StreamingDataset"
+        for kind in kinds
+        for one in kind.__mro__
+    )
 
 
 def names_of_ranks(dataset: Any, kwargs: Mapping[str, Any], init: Any = None) -> set[str]:

@@ -56,7 +56,7 @@ MESSAGES = [
     pipes.Begin(1, SeedGenerator(3), b"fn", 4),
     pipes.Connect(3),
     pipes.Give(1, -1, 4, 2),
-    sharing.Batch(1, 2, 3, 4, 5, 6, b"skeleton"),
+    sharing.Batch(1, 2, 3, 4, 5, 6, b"skeleton", b"note"),
     sharing.Took(3, ()),
     sharing.Took(0, (1, 2**63)),
     sharing.Join("1", "name", "epoch", "producer", sharing.Position(1, 2)),

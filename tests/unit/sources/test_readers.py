@@ -189,7 +189,7 @@ def test_memory_of_fsspec_is_read_too() -> None:
 
 
 def test_chunks_of_litdata_are_shards(tmp_path: Path) -> None:
-    lit = pytest.importorskip("litdata", reason="needs litdata")
+    lit = pytest.importorskip("litdata", reason="needs litdata, which requires torchvision")
     writer = lit.streaming.Cache(str(tmp_path / "data"), chunk_size=7)
     for index, row in enumerate(ROWS):
         writer[index] = row

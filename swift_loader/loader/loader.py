@@ -191,8 +191,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
                 if mesh is None:
                     size = start()
                 else:
-                    decoder, alone = target.decode_with(), self._look.waits
-                    size = started(consumer_index, self._config, decoder, alone, start)
+                    decoder, look = target.decode_with(), self._look
+                    size = started(consumer_index, self._config, decoder, look, start)
                 if size is not None:  # else another rank could not start, as all ranks learn now
                     self._learn_length(size)
                     self._the_order()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,13 +12,14 @@ import numpy as np
 import torch
 
 from swift_loader.batch.tree import map_leaves
-from swift_loader.errors import BatchError, PlanMismatchError, refuse
+from swift_loader.errors import BatchError, ConfigError, PlanMismatchError, refuse
 from swift_loader.loader.delivering import Delivering
 from swift_loader.loader.options import Config
+from swift_loader.loader.who_splits import Look
 from swift_loader.pipeline.item import Decoder
 from swift_loader.pipeline.shell import Pipeline
 from swift_loader.ranks.agreement import of_all_ranks
-from swift_loader.ranks.mesh import ContextSlice, group_of
+from swift_loader.ranks.mesh import ContextSlice, RankGroup, group_of
 from swift_loader.transport.slots import OnMap
 from swift_loader.worker.recipe import Size
 
@@ -53,56 +55,78 @@ class HostGroup:
 
 
 def join_host_group(
-    consumer: int, config: Config, decoder: Decoder | None, alone: bool
+    consumer: int, config: Config, decoder: Decoder | None, look: Look
 ) -> HostGroup:
-    """Collective over all ranks. `alone`: each rank needs workers of its own.
+    """Collective over all ranks. `look`: at the data set.
 
     Raises `PlanMismatchError` where a consumer has no rank, or the leader can't open its address;
-    `ConfigError` where ranks of one consumer would get its batches in several orders.
+    `ConfigError` where the ranks of a consumer would get other batches.
     """
     group = group_of(consumer, config.nb_consumer)
-    several = group.consumer if alone and len(group.ranks) > 1 else group.spread
-    if several is not None and not config.in_order and not config.in_process:
-        refuse("in_order", False, f"consumer {several} has ranks on several hosts, or of a stream "
-               "that needs workers on each rank; those are ready in other orders, and all of its "
-               "ranks must get the same batches: leave it out")  # fmt: skip
-    shares = not config.in_process and not alone and len(group.ranks) > 1
+    wrong: ConfigError | None = None
+    try:
+        _check_same_batches(group, config, look)
+    except ConfigError as error:
+        wrong = error  # other ranks may have other options, and wait for this one
+    shares = not config.in_process and not look.waits and len(group.ranks) > 1
     leader: Leading | None = None
     said = "", ""
-    if shares and group.rank == group.leader:
+    if shares and wrong is None and group.rank == group.leader:
         try:
             leader = importlib.import_module(_LEADER).Leader(len(group.ranks), decoder)
             said = leader.port, ""
         except Exception as error:  # noqa: BLE001 - the others must hear of it
             said = "", f"{type(error).__name__}: {error}"
-    port, problem = of_all_ranks(said)[group.leader]
+    everybody = of_all_ranks((*said, look.likeness))
+    port, problem, _ = everybody[group.leader]
+    if wrong is not None:
+        raise wrong
     if problem:
         raise PlanMismatchError(f"rank {group.leader} can't share its batches: {problem}")
     if leader is not None:
         return HostGroup(group.rank, leader=leader)
     if not port:
         return HostGroup(group.rank)
+    others = [rank for rank in group.ranks if everybody[rank][2] != everybody[group.leader][2]]
+    if others:
+        warnings.warn(
+            f"the stream of rank {group.leader} is another one than those of ranks {others}, which "
+            "are the same consumer and get its batches. If it was cut by rank, samples are lost: "
+            "cut it by the place in the mesh, or leave that to the loader",
+            RuntimeWarning,
+            stacklevel=4,
+        )
     return HostGroup(group.leader, member=importlib.import_module(_MEMBER).Member(port, decoder))
+
+
+def _check_same_batches(group: RankGroup, config: Config, look: Look) -> None:
+    """Raises `ConfigError` unless the ranks of each consumer get the same batches."""
+    if look.by_all_ranks and group.nb_ranks > config.nb_consumer:
+        raise ConfigError(f"several ranks are one consumer: {look.by_all_ranks}")
+    several = group.consumer if look.waits and len(group.ranks) > 1 else group.spread
+    if several is not None and not config.in_order and not config.in_process:
+        refuse("in_order", False, f"consumer {several} has ranks on several hosts, or of a stream "
+               "that needs workers on each rank; those are ready in other orders, and all of its "
+               "ranks must get the same batches: leave it out")  # fmt: skip
 
 
 def started(
     consumer: int,
     config: Config,
     decoder: Decoder | None,
-    alone: bool,
+    look: Look,
     start: Callable[[HostGroup], Size | None],
 ) -> Size | None:
     """Join the group, and start this rank's part of it; the data set's size, as the workers say.
 
     None where another rank has the workers, and they could not be started: that rank says why.
-    `alone`: each rank needs workers of its own. Collective over all ranks, also where one of them
-    fails.
+    Collective over all ranks, also where one of them fails.
     """
     failure: BaseException | None = None
     size: Size | None = None
     group: HostGroup | None = None
     try:
-        group = join_host_group(consumer, config, decoder, alone)
+        group = join_host_group(consumer, config, decoder, look)
         size = start(group)
     except KeyboardInterrupt:
         raise

@@ -16,11 +16,12 @@ from typing import Any, Literal
 from torch.utils.data import IterableDataset
 
 from swift_loader.loader.options import Config
-from swift_loader.ranks.agreement import of_all_ranks
+from swift_loader.ranks.agreement import known_rank, of_all_ranks
 from swift_loader.worker.likeness import likeness_of
 from swift_loader.worker.rank_signs import (
     kind_that_splits,
     names_of_ranks,
+    splits_by_all_ranks,
     that_count,
     waits_for_all_ranks,
 )
@@ -48,6 +49,7 @@ class Look:
     numbers: tuple[int, ...] = ()  # that `worker_init_fn` was given
     likeness: bytes = b""
     waits: bool = False  # its workers wait for those of all ranks
+    by_all_ranks: str = ""  # why it is wrong where several ranks are one consumer
 
     @classmethod
     def at(cls, source: Any, named: dict[str, Any], init: Any) -> Look:
@@ -87,20 +89,23 @@ def decided_by_all(look: Look, nb_consumer: int, collective: bool) -> Decision:
 
 def look_at(config: Config) -> Look:
     """Look at the data set of a loader that is built, or at what builds it."""
+    look = Look(config.stream_split)
+    if not _may_be_a_stream(config):
+        return look
     source, named = config.dataset_class, config.dataset_kwargs
     if source is given:
         source, named = named["dataset"], {}
-    waits = waits_for_all_ranks([source, *named.values()])
-    if not _wants_to_know(config):
-        return Look(config.stream_split, waits=waits)
-    return replace(Look.at(source, named, config.worker_init_fn), waits=waits)
+    nb_ranks = (known_rank() or (0, 1))[1]
+    if config.stream_split == "auto" and max(config.nb_consumer, nb_ranks) > 1:
+        look = Look.at(source, named, config.worker_init_fn)
+    parts = [source, *named.values()]
+    by_all = splits_by_all_ranks(parts, config.nb_consumer)
+    return replace(look, waits=waits_for_all_ranks(parts), by_all_ranks=by_all)
 
 
-def _wants_to_know(config: Config) -> bool:
-    """Whether it may be a stream that somebody must split."""
-    if config.stream_split != "auto" or config.nb_consumer == 1 or config.shards is not None:
-        return False
-    if config.by_sampler:
+def _may_be_a_stream(config: Config) -> bool:
+    """Whether it may be one that somebody must split."""
+    if config.shards is not None or config.by_sampler:
         return False
     source = config.dataset_class
     if source is given:

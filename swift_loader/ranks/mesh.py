@@ -30,11 +30,12 @@ ContextSlice = tuple[int, int, int]
 class RankGroup:
     """The ranks of one consumer on one host, ascending; `rank` is this process's.
 
-    `consumer`: which they are. `spread`: the first consumer, if there is one, whose ranks are on
-    several hosts.
+    `consumer`: which they are. `nb_ranks`: of all consumers on all hosts. `spread`: the first
+    consumer, if there is one, whose ranks are on several hosts.
     """
 
     consumer: int
+    nb_ranks: int
     rank: int
     ranks: tuple[int, ...]
     spread: int | None = None
@@ -84,7 +85,7 @@ def group_of(consumer: int, nb_consumer: int) -> RankGroup:
     ranks = tuple(rank for rank, place in enumerate(places) if place == mine)
     on_hosts = Counter(number for number, _ in set(places))
     spread = min((number for number, count in on_hosts.items() if count > 1), default=None)
-    return RankGroup(consumer, dist.get_rank(), ranks, spread)
+    return RankGroup(consumer, len(places), dist.get_rank(), ranks, spread)
 
 
 def check_slice(value: Any) -> ContextSlice | None:

@@ -20,13 +20,14 @@ from swift_loader.worker.rank_watch import RANK_VARIABLES, SIZE_VARIABLES
 
 __all__ = [
     *("functions_of", "is_known", "kind_that_splits", "names_of_code", "names_of_ranks"),
-    *("that_count", "waits_for_all_ranks"),
+    *("splits_by_all_ranks", "that_count", "waits_for_all_ranks"),
 ]
 
 _VARIABLES = RANK_VARIABLES | SIZE_VARIABLES
 _MOST_OBJECTS = 1000  # to be looked at
 _MOST_FUNCTIONS = 200
 _STREAMING = ("streaming", "litdata")
+_SPLITTING = {"litdata", "datasets", "webdataset"}
 _KNOWN = frozenset(
     ("torch", "datasets", "webdataset", "swift_loader", *sys.stdlib_module_names)
 ) - {"__main__"}
@@ -63,6 +64,36 @@ def waits_for_all_ranks(dataset: Any) -> bool:
         for kind in kinds
         for one in kind.__mro__
     )
+
+
+def splits_by_all_ranks(dataset: Any, nb_consumer: int) -> str:
+    """How a stream is known to split by all ranks of `torch.distributed`, and what to give instead.
+
+    That is wrong where several ranks are one of the `nb_consumer` consumers. Empty: not known.
+    """
+    if _SPLITTING.isdisjoint(sys.modules):
+        return ""
+    for part in _parts(dataset):
+        for kind in (part if isinstance(part, type) else type(part)).__mro__:
+            root = kind.__module__.partition(".")[0]
+            if root == "litdata" and kind.__name__ == "StreamingDataset":
+                return (
+                    "litdata's StreamingDataset splits by all ranks of torch.distributed: give "
+                    "swift_loader.sources.readers.chunks.litdata(dataset)"
+                )
+            config = getattr(part, "_distributed", None) if root == "datasets" else None
+            if config is not None and getattr(config, "world_size", nb_consumer) != nb_consumer:
+                return (
+                    f"split_dataset_by_node was given world_size={config.world_size}, and there "
+                    f"are {nb_consumer} consumers: give it the place in the mesh and that size, or "
+                    "leave it out"
+                )
+        if isinstance(part, FunctionType) and part.__name__ == "split_by_node":
+            return (
+                "its node splitter split_by_node counts all ranks of torch.distributed: give "
+                "nodesplitter=None, and the loader splits"
+            )
+    return ""
 
 
 def names_of_ranks(dataset: Any, kwargs: Mapping[str, Any], init: Any = None) -> set[str]:

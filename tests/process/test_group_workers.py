@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import islice
@@ -390,3 +391,58 @@ def test_where_the_workers_can_not_start_every_rank_hears_why() -> None:
         assert said[rank] == "FileNotFoundError: no such data"
         assert said[rank + 1].startswith("PlanMismatchError: other consumers could not start")
         assert "no such data" in said[rank + 1]
+
+
+def cut_by_rank(rank: int) -> list[str]:
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with SwiftLoader(Stream(10 + rank), batch_size=4, nb_consumer=1) as loader:
+            loader.start(mesh=mesh["dp"])
+            said = [str([batch.tolist() for batch in loader])]
+    return said + [str(one.message) for one in caught if "same consumer" in str(one.message)]
+
+
+def test_a_stream_that_was_cut_by_rank_is_told_of() -> None:
+    one, other = run_ranks(2, cut_by_rank)
+    assert one == other[:1]
+    assert "the stream of rank 0 is another one than those of ranks [1]" in other[1]
+
+
+def split_by_node(urls: Any) -> Any:
+    """As webdataset's."""
+    return urls
+
+
+class BySplitter(Stream):
+    def __init__(self) -> None:
+        super().__init__(9)
+        self.splitter = split_by_node
+
+
+def refused(rank: int) -> list[str]:
+    import datasets
+    from datasets.distributed import split_dataset_by_node
+
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+    examples = datasets.Dataset.from_dict({"x": list(range(8))}).to_iterable_dataset(2)
+    by_rank = split_dataset_by_node(examples, rank, 2)
+    by_place = split_dataset_by_node(examples, 0, 1)
+    said = []
+    for stream in (BySplitter(), by_rank, by_place):
+        try:
+            with SwiftLoader(stream, batch_size=4, nb_consumer=1) as loader:
+                loader.start(mesh=mesh["dp"])
+                said.append(str([batch["x"].tolist() for batch in loader]))
+        except ConfigError as error:
+            said.append(str(error))
+    return said
+
+
+def test_a_stream_that_splits_by_all_ranks_is_refused() -> None:
+    pytest.importorskip("datasets", reason="needs datasets")
+    one, other = run_ranks(2, refused, timeout_s=120)
+    assert one == other
+    assert "split_by_node counts all ranks of torch.distributed" in one[0]
+    assert "was given world_size=2, and there are 1 consumers" in one[1]
+    assert one[2] == "[[0, 1, 2, 3], [4, 5, 6, 7]]"

@@ -8,6 +8,7 @@ from typing import Any
 
 from swift_loader.errors import ConfigError, refuse
 from swift_loader.loader.checks import Check, anything, flag, whole
+from swift_loader.worker.script import how_to_import
 
 __all__ = ["ALIASES", "Alias", "by_own_names", "start_method_like"]
 
@@ -32,7 +33,10 @@ def start_method_like(name: str, value: Any) -> str:
     method = value if isinstance(value, str) else getattr(value, "get_start_method", str)()
     if method not in ("fork", "forkserver", "spawn"):
         refuse(name, value, "give 'fork', 'spawn', 'forkserver', or a context of these")
-    return "fork" if method == "fork" else "main"
+    if method == "fork":
+        return "fork"
+    # As `multiprocessing`, which imports nothing where there is no file (a notebook, `python -m`).
+    return "main" if how_to_import() is not None else "fresh"
 
 
 ALIASES = {
@@ -50,7 +54,8 @@ ALIASES = {
             "multiprocessing_context",
             "Any",
             "start_method",
-            '"fork" is `"fork"`, "spawn" and "forkserver" are `"main"`',
+            '"fork" is `"fork"`; "spawn" and "forkserver" are `"main"`, or `"fresh"` if the script '
+            "has no file",
             start_method_like,
         ),
         Alias("seed_number", "int | None", "seed", ""),

@@ -51,6 +51,7 @@ from swift_loader.loader.checks import (
     whole,
     whole_numbers,
 )
+from swift_loader.loader.data_pipes import with_shuffle
 from swift_loader.loader.names import by_own_names
 from swift_loader.pipeline.elsewhere import RemoteWorkers, remote_workers_of
 from swift_loader.sources.alike import to_be_alike
@@ -231,7 +232,9 @@ class Config:
     )
     # ---- order
     shuffle: bool = option(
-        False, lambda name, value: flag(name, value or False), ORDER, "another order in every epoch"
+        False, lambda name, value: flag(name, value or False), ORDER,
+        "another order in every epoch. Of a graph of data pipes, as torch's loader does: switches "
+        "its shufflers on or off",
     )
     nearby_shuffle: int = option(
         None, optional(whole(0)), ORDER,
@@ -458,7 +461,9 @@ class Config:
         if is_built(values["dataset_class"], with_kwargs=kwargs is not None):
             if kwargs is not None:
                 refuse("dataset_kwargs", kwargs, "the data set is built already; leave them out")
-            values["dataset_kwargs"] = {"dataset": values["dataset_class"]}
+            wanted = named.get("shuffle", ("shuffle", None))[1]
+            dataset, values["shuffle"] = with_shuffle(values["dataset_class"], wanted)
+            values["dataset_kwargs"] = {"dataset": dataset}
             values["dataset_class"] = given_dataset
         values["shards"] = shard_list_of(values["dataset_class"], values["dataset_kwargs"])
         values["by_shards"] = values["shards"] is not None

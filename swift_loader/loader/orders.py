@@ -194,7 +194,8 @@ def _check_stream(config: Config) -> None:
         refuse(
             "shuffle",
             True,
-            "a stream can't be shuffled here, unless it is Shards; shuffle in the dataset",
+            "a stream can't be shuffled here, unless it is Shards or a data pipe that is built; "
+            "shuffle in the dataset",
         )
     if config.sampler is not None or config.batch_sampler is not None:
         refuse("sampler", "…", "a stream has no indices; leave it out")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import BatchSampler, Sampler, default_collate
 
+from swift_loader.errors import ConfigError
 from swift_loader.loader.options import Config
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart
@@ -85,7 +86,7 @@ class TorchAttributes:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(getattr(type(self), name, None), property):
-            raise AttributeError(
+            raise ConfigError(  # a ValueError, as torch's
                 f"{name} can't be changed in a loader that is built; build another, or take "
                 f"loader.with_options({name}=...)"
             )

@@ -129,6 +129,27 @@ DIFFERENCES: dict[str, Difference] = {
         'workers get the data set as it was when the loader was built, unless `start_method="fork"`'
         ", or `num_workers=0`; `call_dataset` and `set_epoch` reach them",
     ),
+    "no shuffler": Difference(
+        "`shuffle=True` for data pipes without a shuffler",
+        "a warning that one is added at the end; the items come in order all the same",
+        "the same warning, and the items are shuffled",
+    ),
+    "worker of a batch": Difference(
+        "Which worker makes a batch of a map-style data set",
+        "the workers take turns, also if one of them is slow",
+        "any worker that is free",
+    ),
+    "early errors": Difference(
+        "An error of the data set or `collate_fn` in the first batch",
+        "comes from the first `next`",
+        "comes when the loader is built, unless `validate=False` or `num_workers=0`",
+    ),
+    "set attributes": Difference(
+        "Setting an attribute of a loader, such as `num_workers`, `collate_fn` or `batch_size`",
+        "`ValueError` for the data set, samplers, `batch_size`, `drop_last` and "
+        "`persistent_workers`; others count from the next `iter` on",
+        "`ConfigError` (a `ValueError`) for all of them; `with_options` gives another loader",
+    ),
     "ranks": Difference(
         "Several ranks and a map-style data set",
         "`DistributedSampler` deals samples out in turn, and repeats some where they don't divide",

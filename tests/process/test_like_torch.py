@@ -7,6 +7,7 @@ import gc
 import pickle
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch.utils.data import (
     DataLoader,
+    Dataset,
     IterableDataset,
     RandomSampler,
     TensorDataset,
@@ -97,6 +99,37 @@ def test_torchs_arguments_give_torchs_batches(arguments: dict[str, Any]) -> None
         if "batch_sampler" not in arguments:
             assert ours.drop_last or list(ours.sampler) == list(theirs.sampler)
             assert len(ours.sampler) == len(list(ours.sampler))
+
+
+class Makers(Dataset[int]):
+    """Which worker makes a sample."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, i: int) -> int:
+        info = get_worker_info()
+        assert info is not None
+        return info.id
+
+
+def late_first_worker(worker: int) -> None:
+    time.sleep(1.5 * (worker == 0))
+
+
+def test_batches_are_made_by_workers_that_are_free() -> None:
+    options: dict[str, Any] = {"num_workers": 2, "worker_init_fn": late_first_worker}
+    torchs = DataLoader(Makers(), multiprocessing_context="fork", **options)
+    assert [int(i) for i in torchs] == [0, 1] * 4
+    with SwiftLoader(Makers(), validate=False, **options) as ours:
+        assert [int(i) for i in ours] != [0, 1] * 4
+
+
+@pytest.mark.parametrize("name", ["batch_size", "sampler", "batch_sampler", "drop_last", "dataset"])
+def test_attributes_can_not_be_set_as_with_torch(name: str) -> None:
+    for loader in (DataLoader(ROWS), SwiftLoader(ROWS, validate=False)):
+        with pytest.raises(ValueError, match=name):
+            setattr(loader, name, None)
 
 
 def test_a_data_set_a_class_or_a_keyword() -> None:
@@ -237,3 +270,13 @@ def test_a_loader_is_an_argument_of_a_spawned_process(tmp_path: Path) -> None:
         [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_spawn_is_taken_where_the_script_has_no_file() -> None:
+    code = (
+        "from swift_loader import SwiftLoader\n"
+        "with SwiftLoader(list(range(6)), batch_size=3, multiprocessing_context='spawn') as loader:"
+        "\n    print([batch.tolist() for batch in loader])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.stderr) == ("[[0, 1, 2], [3, 4, 5]]\n", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -384,3 +385,36 @@ def test_a_forked_stream_that_goes_on_where_it_was_is_begun_anew_or_refused() ->
         next(iter(loader))
         with pytest.raises(StateError, match=r"can't be begun anew.*generator"):
             list(loader)
+
+
+def orders_of_pipes(loaders: Any, shuffled: bool, given: bool | None, workers: int) -> list[bool]:
+    """Of two epochs: whether each is in order. The items are checked here."""
+    options: dict[str, Any] = {} if given is None else {"shuffle": given}
+    graph = pipe(100, shuffled) if workers else IterableWrapper(range(100))
+    if shuffled and not workers:
+        graph = graph.shuffle()
+    loader = loaders(graph, batch_size=10, num_workers=workers, **options)
+    epochs = [items(loader) for _ in range(2)]
+    assert all(sorted(epoch) == list(range(100)) for epoch in epochs)
+    getattr(loader, "close", lambda: None)()
+    return [epoch == sorted(epoch) for epoch in epochs]
+
+
+@pytest.mark.parametrize("shuffled", [True, False], ids=["shuffler", "plain"])
+@pytest.mark.parametrize("given", [None, False, True])
+def test_shuffle_is_a_setting_of_data_pipes_as_with_torch(
+    shuffled: bool, given: bool | None
+) -> None:
+    for workers in (0, 1):
+        with warnings.catch_warnings(record=True) as ours:
+            warnings.simplefilter("always")
+            mine = orders_of_pipes(SwiftLoader, shuffled, given, workers)
+        assert mine == [given is not True and not (shuffled and given is None)] * 2
+        with warnings.catch_warnings(record=True) as theirs:
+            warnings.simplefilter("always")
+            in_order = orders_of_pipes(DataLoader, shuffled, given, workers)
+        # torch does not use the shuffler that it adds
+        assert in_order == ([True, True] if given and not shuffled else mine)
+        said = ["Adding one at the end" in "".join(str(w.message) for w in ws)
+                for ws in (ours, theirs)]  # fmt: skip
+        assert said == [given is True and not shuffled] * 2

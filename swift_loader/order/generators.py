@@ -16,7 +16,7 @@ from swift_loader.order.state import refuse_state
 
 __all__ = [
     *("GLOBALS", "GlobalGenerators", "generators_of", "go_on_from", "read_generators"),
-    *("draw_seed", "set_generator", "state_of", "states_to_come"),
+    *("come_forward", "draw_seed", "set_generator", "state_of", "states_to_come"),
 ]
 
 _DEEPEST = 3  # attributes of attributes of a sampler
@@ -129,20 +129,31 @@ def read_generators(saved: Mapping[str, Any], name: str, known: Mapping[str, Any
 class GlobalGenerators:
     """While it is entered, the global generators stand where `replayed` says.
 
-    `before`: of those that were drawn from meanwhile, how they stood, as plain data. What was
-    replayed is put back, so that the script's own random numbers are not drawn twice.
+    `before`: of those that were drawn from meanwhile, how they stood, as plain data; `after`: how
+    they stand at the end. What was replayed is put back, so that the script's own random numbers
+    are not drawn twice.
     """
 
     def __init__(self, replayed: Mapping[str, Any]) -> None:
         self._replayed = replayed
         self._outside = {name: state_of(GLOBALS[name]) for name in replayed}
         self.before: dict[str, Any] = {}
+        self.after: dict[str, Any] = {}
 
     def __enter__(self) -> GlobalGenerators:
         for name, state in self._replayed.items():
             set_generator(GLOBALS[name], state)
-        self._at_first = {name: to_plain(state_of(one), name) for name, one in GLOBALS.items()}
+        self._at_first = self.now()
         return self
+
+    def now(self) -> dict[str, Any]:
+        """How they stand, as plain data."""
+        return {name: to_plain(state_of(one), name) for name, one in GLOBALS.items()}
+
+    @property
+    def drawn_from(self) -> bool:
+        """Whether one is not where it was on entering."""
+        return self.now() != self._at_first
 
     def again(self, states: Mapping[str, Any]) -> None:
         """Back to where they stood on entering, and those that `states` names to these."""
@@ -151,9 +162,11 @@ class GlobalGenerators:
             self._at_first[name] = to_plain(state_of(GLOBALS[name]), name)
 
     def __exit__(self, *exception: object) -> None:
+        now = self.now()
         for name, state in self._at_first.items():
-            if to_plain(state_of(GLOBALS[name]), name) != state:
+            if now[name] != state:
                 self.before[name] = state
+                self.after[name] = state_of(GLOBALS[name])
         for name, state in self._outside.items():
             set_generator(GLOBALS[name], state)
 
@@ -182,6 +195,18 @@ def go_on_from(states: Mapping[str, Any]) -> None:
     now.set_state(torch.default_generator.get_state())
     if saved.initial_seed() == now.initial_seed() and not _comes_to(saved, now.get_state()):
         torch.default_generator.set_state(states["torch"])
+
+
+def come_forward(state: Any) -> None:
+    """Bring torch's generator to `state`, if it stands shortly before that.
+
+    So it does where the script has seeded it anew; one that the script has brought back itself
+    stands there, or behind it.
+    """
+    now = torch.Generator()
+    now.set_state(torch.default_generator.get_state())
+    if _comes_to(now, state):
+        torch.default_generator.set_state(state)
 
 
 def _comes_to(generator: torch.Generator, state: torch.Tensor) -> bool:

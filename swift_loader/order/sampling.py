@@ -7,6 +7,9 @@ the sampler, as they were before the epoch, and those global ones (torch, numpy,
 its first batch drew from, as they were before that. A checksum of the keys that were delivered
 tells whether the sampler gives them again; where it doesn't, the rest can't be right either.
 
+After that, the global generators stand again where the script has them. In the next epoch, they are
+brought to where the undisturbed run has them, unless the script has done so or draws by itself.
+
 Of an epoch that nobody has begun, the state holds how the global generators stand that epochs draw
 from, and a checksum of the run's first batch: a sampler that a new process makes anew would begin
 with the first epoch again.
@@ -25,9 +28,11 @@ from typing import Any
 
 from swift_loader.batch.plain import from_plain, to_plain
 from swift_loader.errors import StateError
+from swift_loader.order.ahead import STATELESS, undisturbed
 from swift_loader.order.generators import (
     GLOBALS,
     GlobalGenerators,
+    come_forward,
     draw_seed,
     generators_of,
     go_on_from,
@@ -44,10 +49,6 @@ __all__ = ["Replay", "Sampling"]
 
 _END: Any = object()
 _LOOKED_AT = 100  # batches
-_STATELESS = (
-    "give the sampler a generator or a seed of its own, or state_dict() and load_state_dict(); or "
-    "start the epoch afresh without the state"
-)
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ class Sampling:
         self._first: int | None = None  # checksum of the first batch of the run
         self._repeats = False  # the last epoch began as the first one did
         self._drawn_from: set[str] = set()  # global generators
+        self._after: dict[str, Any] = {}  # how these stood at the end of an epoch that was replayed
 
     def __len__(self) -> int:
         """Batches of an epoch, as the sampler says. Raises `TypeError` where it can't tell."""
@@ -145,6 +147,9 @@ class Sampling:
         if replay is not None and not at_beginning:
             self._load(replay)
             k = part.first if self._stateful is not None else 0
+        after, self._after = self._after, {}
+        if "torch" in after:
+            come_forward(after.pop("torch"))
         draw_seed()
         if replay is not None:
             go_on_from(replay.carried)
@@ -158,6 +163,12 @@ class Sampling:
                 self._repeats = drawn.first is not None and drawn.first == self._sum_of(batch)
                 if replay is not None:
                     batches, batch = self._checked(replay, at_beginning, used, batches, batch)
+                    stood = used.now()
+                elif after and self._repeats:  # the script has seeded them anew
+                    used.again(after)
+                    batches = self._batches()
+                    batch = next(batches, _END)
+                    self._repeats = drawn.first == self._sum_of(batch)
                 self._first = drawn.first if drawn.first is not None else self._sum_of(batch)
             while batch is not _END and k < part.first:
                 checksum = zlib.crc32(told_by(self._encode(batch)), checksum)
@@ -165,10 +176,19 @@ class Sampling:
                 batch = next(batches, _END)
             if self._stateful is None:
                 drawn.after[k] = checksum, None
+            if replay is not None:
+                if k != part.first or checksum != replay.checksum:
+                    raise _other(
+                        f"did not give the same {part.first} batches again that it gave before"
+                    )
+                if self._stateful is None and batch is not _END and used.drawn_from:
+                    rest = chain((batch,), batches)
+                    batches = undisturbed(rest, used, stood, k, drawn.length or 0)
+                    batch = next(batches, _END)
         drawn.globals = used.before
+        if replay is not None and self._stateful is None and not self._repeats:
+            self._after = used.after
         self._drawn_from |= used.before.keys()
-        if replay is not None and (k != part.first or checksum != replay.checksum):
-            raise _other(f"did not give the same {part.first} batches again that it gave before")
         now, before = drawn.length, replay.length if replay is not None else None
         if now != before and now is not None and before is not None:
             raise _other(f"has a length of {now} batches in this epoch, and had {before}")
@@ -337,5 +357,5 @@ def _beginning(
 
 def _other(what: str) -> StateError:
     return StateError(
-        f"after the resume, the sampler {what}, so the rest can't be told: {_STATELESS}"
+        f"after the resume, the sampler {what}, so the rest can't be told: {STATELESS}"
     )

@@ -116,6 +116,17 @@ class Counted(IterableDataset[int]):
         return iter(range(N))
 
 
+def as_it_goes(draw: Any) -> Any:
+    """Keys that are drawn one by one."""
+    return lambda: (int(draw(N)) for _ in range(N))
+
+
+def in_blocks() -> Iterator[int]:
+    """Keys of which some are drawn at once, and the next after these."""
+    for first in range(0, N, 20):
+        yield from (first + np.random.permutation(20)).tolist()
+
+
 EXACT: dict[str, Any] = {
     "random": lambda: RandomSampler(range(N)),
     "weighted": lambda: WeightedRandomSampler([1.0] * N, N),
@@ -126,6 +137,10 @@ EXACT: dict[str, Any] = {
     "in a slot": Slotted,
     "numpy's": lambda: Draws(lambda: np.random.permutation(N).tolist()),
     "python's": lambda: Draws(lambda: random.sample(range(N), N)),
+    "numpy's as it goes": lambda: Draws(as_it_goes(np.random.randint)),
+    "python's as it goes": lambda: Draws(as_it_goes(random.randrange)),
+    "torch's as it goes": lambda: Draws(as_it_goes(lambda n: torch.randint(n, ()))),
+    "in blocks": lambda: Draws(in_blocks),
     "in order": lambda: SequentialSampler(range(N)),
     "distributed": lambda: DistributedSampler(range(N), 1, 0, seed=3),
     "distributed, in order": lambda: DistributedSampler(range(N), 1, 0, shuffle=False),
@@ -170,6 +185,70 @@ def test_a_new_process_goes_on_with_the_epoch_that_would_have_come(
         with loader_with(EXACT[name]()) as loader:
             loader.load_state_dict(json.loads(json.dumps(state)))
             assert list(loader) == rest
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+@pytest.mark.parametrize("name", EXACT)
+def test_the_epochs_after_one_that_was_resumed_come_as_they_would_have(
+    name: str, steps: int
+) -> None:
+    for epochs in (0, 1):
+        with loader_with(EXACT[name]()) as loader:
+            for _ in range(epochs):
+                list(loader)
+            iterator = iter(loader)
+            for _ in range(steps):
+                next(iterator)
+            state = loader.state_dict()
+            want = [list(iterator), list(loader), list(loader)]
+        with loader_with(EXACT[name]()) as loader:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+            assert [list(loader) for _ in range(3)] == want
+
+
+def test_a_sampler_that_draws_as_it_goes_leaves_the_scripts_numbers_alone_after_a_resume() -> None:
+    sampler = EXACT["numpy's as it goes"]
+    with loader_with(sampler()) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        state, want = loader.state_dict(), list(iterator)
+    with loader_with(sampler()) as loader:
+        loader.load_state_dict(state)
+        own = np.random.RandomState(11)
+        got = []
+        for batch in loader:
+            assert np.random.rand() == own.rand()
+            got.append(batch)
+        assert got == want
+
+
+def test_a_sampler_whose_generator_the_loop_draws_from_too_is_refused_after_a_resume() -> None:
+    with loader_with(EXACT["numpy's as it goes"]()) as loader:
+        iterator = iter(loader)
+        for _ in range(3):
+            next(iterator)
+            np.random.rand()
+        state = loader.state_dict()
+    with loader_with(EXACT["numpy's as it goes"]()) as loader:
+        loader.load_state_dict(state)
+        with pytest.raises(StateError, match="a generator or a seed of its own"):
+            list(loader)
+
+
+class Endless(Sampler[int]):
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield random.randrange(N)
+
+
+def test_a_sampler_without_end_that_draws_as_it_goes_is_refused_after_a_resume() -> None:
+    with loader_with(Endless()) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with loader_with(Endless()) as loader:
+        loader.load_state_dict(state)
+        with pytest.raises(StateError, match="as it goes, and has no end"):
+            next(iter(loader))
 
 
 @pytest.mark.parametrize("name", ["random", "weighted", "with a generator"])

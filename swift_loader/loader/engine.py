@@ -19,6 +19,7 @@ from swift_loader.batch.shipping import pack, unpack
 from swift_loader.cache.keeper import Keeper
 from swift_loader.cache.naming import StoreName
 from swift_loader.errors import ClosedError
+from swift_loader.loader.as_built import settings_of
 from swift_loader.loader.caching import store_name
 from swift_loader.loader.delivering import Delivering
 from swift_loader.loader.in_process import InProcess
@@ -85,12 +86,16 @@ class Engine:
         self._forked: Recipe | None = None  # kept for processes that are forked from this one
         self.payload_fd = -1
         self._kept: list[object] = []
+        self.shipped: dict[str, Any] | None = None  # settings of the data set, see `as_built`
         if config.in_process:
             self._own = recipe
         elif like is not None and like._ships_as(self._config, recipe.cache):
             self.payload_fd = os.dup(like.payload_fd)
             self._kept = list(like._kept)
+            self.shipped = like.shipped
         else:
+            if config.start_method != "fork":
+                self.shipped = settings_of(recipe)
             self._check_open_files(Target(decoder=config.batch_decoder))
             self._ship(recipe)
         self._pid = os.getpid()

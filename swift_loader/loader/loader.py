@@ -172,6 +172,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         piece = check_slice(context_slice)
         if self._config.equal_steps:
             check_ranks(self._config.nb_consumer, mesh is not None)
+        self._dataset.warn_if_changed(None if self._calls else engine.shipped)
         target = Target.of(self._config, device, to_device, self._hand_on, piece)
         self._cut = target.cut
         self._consumer = consumer_index

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import BatchSampler, Sampler, default_collate
 
 from swift_loader.errors import ConfigError
+from swift_loader.loader.as_built import warn_if_changed
 from swift_loader.loader.options import Config
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart
@@ -67,6 +68,12 @@ class Dataset:
             recipe = self._recipe()
             self._built = recipe.dataset_class(**recipe.dataset_kwargs)
         return self._built
+
+    def warn_if_changed(self, built: Mapping[str, Any] | None) -> None:
+        """Warn of a setting of the user's own object that is another one than in `built`."""
+        own = self._own()
+        if own is not None:
+            warn_if_changed(own, built)
 
 
 def _attributes(own: Any) -> dict[str, Any]:

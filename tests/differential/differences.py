@@ -127,7 +127,8 @@ DIFFERENCES: dict[str, Difference] = {
         "first `iter`",
         "workers see it: they get the data set at `iter`",
         'workers get the data set as it was when the loader was built, unless `start_method="fork"`'
-        ", or `num_workers=0`; `call_dataset` and `set_epoch` reach them",
+        ", or `num_workers=0`, and a warning says so of a number or text that is another one; "
+        "`call_dataset` and `set_epoch` reach them",
     ),
     "no shuffler": Difference(
         "`shuffle=True` for data pipes without a shuffler",

@@ -6,8 +6,8 @@
     Batch numbers, the part of an epoch that a consumer takes, and how much of it the loop has had.
 `planned`, `resume`
     By the plan; and how it goes on from a state, also with other consumers.
-`sampled`, `sampling`, `ahead`, `keys`
-    By a sampler; how that is drawn, and drawn again; how its keys travel.
+`sampled`, `sampling`, `ahead`, `sampler_epochs`, `keys`
+    By a sampler; how that is drawn, and drawn again; its epochs; how its keys travel.
 `stream`
     By shards, whose end nobody knows before.
 `told`

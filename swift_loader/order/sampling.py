@@ -43,6 +43,7 @@ from swift_loader.order.generators import (
 )
 from swift_loader.order.keys import KeptKeys, encode_keys, told_by
 from swift_loader.order.part import EpochPart, Taken
+from swift_loader.order.sampler_epochs import SamplerEpochs
 from swift_loader.order.state import integer, refuse_state
 
 __all__ = ["Replay", "Sampling"]
@@ -83,7 +84,8 @@ class Sampling:
 
     `batch_size` None: each key is a batch of its own. `stays`: this process makes the batches.
     `of_main`: see `encode_keys`.
-    ``set_epoch`` is called where the sampler has it, or the one inside a batch sampler.
+    ``set_epoch`` is called where the sampler has it, or the one inside a batch sampler, and the
+    script has not called it.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class Sampling:
             KeptKeys.of if stays else partial(encode_keys, of_main=of_main)
         )
         both = [source, getattr(source, "sampler", None)]
-        self._epoch_setters = [one.set_epoch for one in both if hasattr(one, "set_epoch")]
+        self._epochs = SamplerEpochs(both)
         self._stateful = next(
             (o for o in both if hasattr(o, "state_dict") and hasattr(o, "load_state_dict")), None
         )
@@ -136,14 +138,14 @@ class Sampling:
             drawn = self._drawn = _Drawn(Taken(part))
         k, checksum = 0, 0
         at_beginning = replay is not None and part.first == 0
+        self._epochs.heed()
         if replay is not None:
             for name, state in replay.generators.items():
                 set_generator(self._generators[name], state)
         if at_beginning:
             self._load(replay)
         drawn.generators = self._generators_now()
-        for set_epoch in self._epoch_setters:
-            set_epoch(part.epoch)
+        self._epochs.tell(part.epoch)
         if replay is not None and not at_beginning:
             self._load(replay)
             k = part.first if self._stateful is not None else 0
@@ -185,6 +187,7 @@ class Sampling:
                     rest = chain((batch,), batches)
                     batches = undisturbed(rest, used, stood, k, drawn.length or 0)
                     batch = next(batches, _END)
+        self._epochs.look()
         drawn.globals = used.before
         if replay is not None and self._stateful is None and not self._repeats:
             self._after = used.after
@@ -202,6 +205,7 @@ class Sampling:
                 del drawn.after[old]
             yield k - 1, details
             batch = next(batches, _END)
+        self._epochs.look()
         if self._stateful is None and drawn.length is None:
             drawn.length = k
             if replay is not None and replay.length not in (None, k):

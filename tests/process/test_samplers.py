@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import (
     BatchSampler,
+    DataLoader,
     DistributedSampler,
     RandomSampler,
+    Sampler,
     SequentialSampler,
     WeightedRandomSampler,
 )
@@ -65,6 +68,47 @@ def test_distributed_sampler_shares_out_and_learns_the_epoch() -> None:
             for epoch in range(3):
                 theirs.set_epoch(epoch)
                 assert [indices_of(batch) for batch in loader] == torch_order(theirs, 4)
+
+
+class CountsItsEpochs(Sampler[int]):
+    """And may be told of one."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        yield self.epoch
+        self.epoch += 1
+        yield self.epoch
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_a_script_that_tells_the_sampler_its_epoch_has_its_word_as_with_torch(
+    in_batches: bool,
+) -> None:
+    def epochs(build: Any) -> list[Any]:
+        sampler = DistributedSampler(range(20), 1, 0, seed=7)
+        batches = BatchSampler(sampler, 4, drop_last=False)
+        options: dict[str, Any] = (
+            {"batch_sampler": batches} if in_batches else {"batch_size": 4, "sampler": sampler}
+        )
+        loader = build(datasets.Numbers(20), num_workers=0, **options)
+        found = []
+        for epoch in (5, 6, 9, 9):
+            sampler.set_epoch(epoch)
+            found.append([indices_of(batch) for batch in loader])
+        return found
+
+    assert epochs(SwiftLoader) == epochs(DataLoader)
+
+
+def test_a_sampler_that_counts_its_epochs_is_told_the_loaders() -> None:
+    options: dict[str, Any] = {"batch_size": 2, "num_workers": 0, "sampler": CountsItsEpochs()}
+    with SwiftLoader(datasets.Numbers(20), **options) as loader:
+        found = [[indices_of(batch) for batch in loader] for _ in range(3)]
+    assert found == [[[0, 1]], [[1, 2]], [[2, 3]]]
 
 
 def test_batch_sampler_makes_the_batches() -> None:

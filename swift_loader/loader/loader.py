@@ -252,6 +252,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         order = self._the_order()
         taken = gone_on(self._standing, order.begin(self._epoch))
         part = taken.part
+        self._dataset.epoch_begins(part.epoch)
         if self._standing is not None:
             self._standing.overtaken = True
         if self._equal_steps is not None:

@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, Sampler, default_collate
 from swift_loader.errors import ConfigError
 from swift_loader.loader.as_built import warn_if_changed
 from swift_loader.loader.options import Config
+from swift_loader.loader.own_epoch import OwnEpoch
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart
 from swift_loader.order.planned import PlannedOrder
@@ -35,6 +36,7 @@ class Dataset:
         self._recipe = recipe
         self._built: Any = None
         self._own: Callable[[], Any] = _nothing
+        self._own_epoch = OwnEpoch()
         self._of_object: frozenset[str] = frozenset()  # methods of the object alone
         factory = config.dataset_class
         self._kind = factory if isinstance(factory, type) else None
@@ -74,6 +76,12 @@ class Dataset:
         own = self._own()
         if own is not None:
             warn_if_changed(own, built)
+
+    def epoch_begins(self, epoch: int) -> None:
+        """Warn if the script has told the user's own object of another one."""
+        own = self._own()
+        if own is not None:
+            self._own_epoch.check(own, epoch)
 
 
 def _attributes(own: Any) -> dict[str, Any]:

@@ -151,6 +151,12 @@ DIFFERENCES: dict[str, Difference] = {
         "`persistent_workers`; others count from the next `iter` on",
         "`ConfigError` (a `ValueError`) for all of them; `with_options` gives another loader",
     ),
+    "own epoch": Difference(
+        "`set_epoch` of the data set, called by the script",
+        "workers that are started after it have that epoch",
+        "workers are told the loader's epoch, and a warning says so if that is another one; "
+        "`loader.set_epoch(epoch)` chooses it",
+    ),
     "ranks": Difference(
         "Several ranks and a map-style data set",
         "`DistributedSampler` deals samples out in turn, and repeats some where they don't divide",

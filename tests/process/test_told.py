@@ -414,3 +414,33 @@ def test_a_data_set_that_workers_have_as_it_is_now_needs_no_warning() -> None:
         dataset.resize(64)
         loader.call_dataset("resize", 64)
         assert [batch.item() for batch in loader] == [64, 64]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_epoch_that_the_script_told_its_data_set_is_not_passed_over_in_silence(
+    num_workers: int,
+) -> None:
+    dataset = Told(4)
+    with SwiftLoader(dataset, batch_size=4, num_workers=num_workers) as loader:
+        dataset.set_epoch(5)
+        with pytest.warns(RuntimeWarning, match=r"epoch 5.*loader\.set_epoch\(5\)") as warned:
+            first = list(loader)
+        assert [one.filename for one in warned] == [__file__]
+        assert told(first[0]) == {(0, 0, 0)}
+        dataset.set_epoch(6)
+        loader.set_epoch(6)
+        assert told(next(iter(loader))) == {(6, 0, 0)}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_epochs_that_the_script_and_the_loader_count_alike_need_no_warning(
+    num_workers: int,
+) -> None:
+    for tells in (True, False):
+        dataset = Told(4)
+        with SwiftLoader(dataset, batch_size=4, num_workers=num_workers) as loader:
+            for epoch in range(3):
+                if tells:
+                    dataset.set_epoch(epoch)
+                assert told(next(iter(loader))) == {(epoch, 0, 0)}

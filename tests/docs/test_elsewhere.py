@@ -117,6 +117,7 @@ def test_block_about_workers_on_ray_runs(folder: Path) -> None:
     run([sys.executable, "load.py"], folder, "load.py")
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("ray_cluster")
 def test_block_about_ray_train_runs(folder: Path) -> None:
     pytest.importorskip("ray.train", reason="needs ray[train]", exc_type=ImportError)

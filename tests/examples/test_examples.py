@@ -169,6 +169,7 @@ def test_workers_that_ray_places_share_the_epochs_with_one_at_home(tmp_path: Pat
     assert output.count(": 2000 samples") == 3
 
 
+@pytest.mark.soak
 def test_ray_train_gives_each_training_worker_its_share(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs Ray")
     pytest.importorskip("ray.train", reason="needs ray[train]", exc_type=ImportError)

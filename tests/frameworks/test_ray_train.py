@@ -18,7 +18,7 @@ from tests.datasets import Numbers
 ray = pytest.importorskip("ray")
 ray_train = pytest.importorskip("ray.train", exc_type=ImportError)
 ray_torch = pytest.importorskip("ray.train.torch", exc_type=ImportError)
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
 NB_SAMPLES, NB_EPOCHS = 101, 2

@@ -32,6 +32,7 @@ def workers(count: int = 2) -> RayWorkers:
     return RayWorkers(count, num_cpus=1)
 
 
+@pytest.mark.soak  # each worker is a process of Ray's, which takes seconds to start
 @pytest.mark.usefixtures("cluster")
 class TestRayWorkers(Conformance):
     own_machine = False  # environment and CPUs are Ray's affair
@@ -58,6 +59,7 @@ def test_worker_that_dies_in_getitem_costs_no_sample(tmp_path: Path) -> None:
         assert loader.stats().restarts == 1
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("cluster")
 def test_batch_that_kills_two_workers_is_an_error_that_names_it(tmp_path: Path) -> None:
     with SwiftLoader(
@@ -90,6 +92,7 @@ def test_timeout_shows_where_the_worker_hangs(tmp_path: Path) -> None:
         assert "in __getitem__" in str(caught.value)
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("cluster")
 def test_batches_may_be_changed_and_outlive_the_loader() -> None:
     with SwiftLoader(
@@ -140,6 +143,7 @@ class OnNodes(datasets.Slow):
         return super().__getitem__(i), ray.get_runtime_context().get_node_id()
 
 
+@pytest.mark.soak
 def test_node_that_is_removed_in_mid_epoch_costs_no_batch() -> None:
     from ray.cluster_utils import Cluster
 

@@ -12,7 +12,17 @@ import numpy as np
 from swift_loader.errors import LoaderError
 from swift_loader.pipeline.item import Decoder, Item
 from swift_loader.pipeline.link import HeldParcel, MadeBatch
-from swift_loader.sharing.messages import VERSION, Admit, Batch, Dropped, Ended, EpochEnds, Join
+from swift_loader.sharing.messages import (
+    VERSION,
+    Admit,
+    Batch,
+    Dropped,
+    Ended,
+    EpochBegins,
+    EpochEnds,
+    Join,
+    Message,
+)
 from swift_loader.sharing.notes import EndNote, Note, unpacked
 from swift_loader.sharing.port import Port
 from swift_loader.sharing.subscription import Subscription
@@ -33,6 +43,7 @@ class GroupReader:
 
     def __init__(self, port: str, decoder: Decoder | None = None) -> None:
         self.channel = Port(port).connect(_CONNECT_S)
+        self._kept: Message | None = None  # of an epoch that is still to be begun here
         hello = Join(VERSION, "rank of a group", "epoch")
         self._subscription = Subscription(
             self.channel, hello, _MAX_KEPT, copy_on_device=False, decoder=decoder
@@ -44,12 +55,10 @@ class GroupReader:
         What can't be decoded is its item's `fault`. Raises `LoaderError` where the leader is gone.
         """
         while True:
-            try:
-                message = self._subscription.next_message()
-            except ChannelClosedError:
-                raise LoaderError(
-                    "the rank of this group that has the workers is gone: see its own error"
-                ) from None
+            message = self._next_message()
+            if isinstance(message, (EpochBegins, Batch, EpochEnds)) and message.epoch > number:
+                self._kept = message  # the leader may leave an epoch before it says a word of it
+                return None
             match message:
                 case Batch(epoch=epoch, note=said):
                     note = unpacked(said)
@@ -70,6 +79,17 @@ class GroupReader:
                     return None
                 case _:
                     pass  # an epoch's beginning, or the end of another one
+
+    def _next_message(self) -> Message:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            return kept
+        try:
+            return self._subscription.next_message()
+        except ChannelClosedError:
+            raise LoaderError(
+                "the rank of this group that has the workers is gone: see its own error"
+            ) from None
 
     def _opened(self, message: Batch, note: Note) -> Item:
         made = MadeBatch(0, note.nb_samples, _NO_TIMES, _OPENED, state=note.state)

@@ -34,6 +34,11 @@ class Order(Protocol):
         return True
 
     @property
+    def draws(self) -> bool:
+        """Whether asking for its batches changes something: a sampler of the user's."""
+        return False
+
+    @property
     def nb_shards(self) -> int:
         """Shards of an epoch: batch ``k`` can only be made by worker ``k % nb_shards``.
 

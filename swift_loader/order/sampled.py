@@ -41,6 +41,10 @@ class SampledOrder(Order):
     def known_ahead(self) -> bool:
         return False
 
+    @property
+    def draws(self) -> bool:
+        return True
+
     def plans(self) -> dict[int, Plan]:
         return {_PLAN: self.seeds}
 

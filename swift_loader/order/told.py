@@ -151,6 +151,10 @@ class ToldOrder(Order):
         return self.inner.one_stands_for_all
 
     @property
+    def draws(self) -> bool:
+        return self.inner.draws
+
+    @property
     def nb_shards(self) -> int:
         return self.inner.nb_shards
 

@@ -4,6 +4,9 @@ The *leader* has the workers. It publishes each batch when its own loop takes it
 like the others (`Subscription`): everybody has a view of the same memory, copy-on-write. A batch's
 slot is free when the last tensor over it is gone, in whichever rank.
 
+A sampler draws ahead of the loop, and may change by that. So when the leader leaves an epoch early,
+it says how far its sampler was asked, and the others' samplers are asked as far.
+
 Nobody here has a thread: whoever takes a batch of the leader (its loop, or its stager) serves the
 others. An epoch that is begun has a number of its own, so that what is left of one that was left
 early is passed over.
@@ -19,6 +22,7 @@ from typing import Any
 
 from swift_loader.errors import ClosedError
 from swift_loader.loader.delivering import Delivering
+from swift_loader.order.counted import CountedOrder
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Number, ShardsOver
 from swift_loader.pipeline.item import Decoder, Item
@@ -73,6 +77,9 @@ class Leader(Delivering):
         self._inner: Pipeline | None = None
         self._part: tuple[EpochPart | None, int] = (None, 0)  # and its number, as `Member` counts
         self._order: Order | None = None
+        self._counted: CountedOrder | None = None  # where a sampler draws
+        self._asked: CountedOrder | None = None  # of the epoch before
+        self._joined = False
         self._begun: EpochPart | None = None
         self._over: ShardsOver | None = None  # as the last note has it
         self._closed = False
@@ -115,9 +122,16 @@ class Leader(Delivering):
 
     def begin(self, part: EpochPart, order: Order) -> None:
         """Deliver `part` from now on."""
-        self._order = order
+        self._order, self._asked = order, self._counted
+        self._counted = CountedOrder(order) if order.draws else None
         self._part = part, self._part[1] + 1  # before the pipeline says that another one ends
-        self.pipeline.begin(part, order)
+        self.pipeline.begin(part, self._counted or order)
+        if order.draws:
+            with self._serving:
+                self._begin(part, self._part[1])
+                while not self._joined and not self._audience.wait_for_room(time.monotonic()):
+                    self._serve()
+                self._joined = True
 
     def next(self, part: EpochPart) -> tuple[Number, Item] | None:
         """The next batch of `part`, published to all; None at its end."""
@@ -138,8 +152,11 @@ class Leader(Delivering):
         over = self.pipeline.shards_over(part.epoch)
         if found is None:
             left = self._part[0] is not part
-            end = EndNote(self.pipeline.shard_ends(part.epoch), over)
-            self._audience.end_epoch(b"" if left else packed(end))
+            if left and self._counted is not None:
+                return None  # `begin` says how far the sampler was asked
+            nb_asked = self._counted.nb_asked if self._counted is not None else None
+            end = EndNote(self.pipeline.shard_ends(part.epoch), over, left, nb_asked)
+            self._audience.end_epoch(packed(end))
             self._over = over
             return None
         number_of_batch, item = found
@@ -167,7 +184,8 @@ class Leader(Delivering):
         return found
 
     def _begin(self, part: EpochPart, number: int) -> None:
-        self._audience.end_epoch()
+        nb_asked = self._asked.nb_asked if self._asked is not None else None
+        self._audience.end_epoch(packed(EndNote({}, left=True, nb_asked=nb_asked)))
         self._begun, self._over = part, None
         self._lengths.number = number
         self._audience.begin(EpochBegins(number, 0, None, None))

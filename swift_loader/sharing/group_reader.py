@@ -49,8 +49,8 @@ class GroupReader:
             self.channel, hello, _MAX_KEPT, copy_on_device=False, decoder=decoder
         )
 
-    def next(self, number: int) -> tuple[Note, Item] | EndNote | None:
-        """The next batch of the epoch with this number, or its end; None: the leader has left it.
+    def next(self, number: int) -> tuple[Note, Item] | EndNote:
+        """The next batch of the epoch with this number, or its end.
 
         What can't be decoded is its item's `fault`. Raises `LoaderError` where the leader is gone.
         """
@@ -58,7 +58,7 @@ class GroupReader:
             message = self._next_message()
             if isinstance(message, (EpochBegins, Batch, EpochEnds)) and message.epoch > number:
                 self._kept = message  # the leader may leave an epoch before it says a word of it
-                return None
+                return EndNote({}, left=True)
             match message:
                 case Batch(epoch=epoch, note=said):
                     note = unpacked(said)
@@ -70,13 +70,14 @@ class GroupReader:
                     del item  # of an epoch that was left
                 case EpochEnds(epoch=epoch, note=said) if epoch == number:
                     end = unpacked(said)
-                    return end if isinstance(end, EndNote) else None
+                    assert isinstance(end, EndNote)
+                    return end
                 case Admit(report_every=report_every):
                     self._subscription.report_every = report_every
                 case Dropped(reason=reason):
                     raise LoaderError(f"the rank of this group that has the workers: {reason}")
                 case Ended():
-                    return None
+                    return EndNote({}, left=True)
                 case _:
                     pass  # an epoch's beginning, or the end of another one
 

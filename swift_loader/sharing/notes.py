@@ -37,13 +37,15 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EndNote:
-    """The epoch has no more batches; one that the leader leaves early ends without a note.
+    """The epoch has no more batches, or the leader has `left` it before its end.
 
-    `ends`: how a stream stands, by worker.
+    `ends`: how a stream stands, by worker. `nb_asked`: see `CountedOrder`.
     """
 
     ends: Mapping[int, bytes]
     over: ShardsOver | None = None
+    left: bool = False
+    nb_asked: int | None = None
 
 
 def packed(note: Note | EndNote) -> bytes:

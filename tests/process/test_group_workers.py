@@ -280,6 +280,26 @@ def test_a_resume_with_another_number_of_groups_is_exact(
 # ---- what differs by time
 
 
+def leaves_epochs(rank: int) -> list[Any]:
+    """Some of them before their first batch, and some when the sampler has nothing more to draw."""
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+    got: list[Any] = []
+    for kind in ("sampled", "sampled by a global generator", "sharded", "planned"):
+        for to_device in (None, as_it_is):
+            with KINDS[kind](1, 0) as loader:
+                loader.start(mesh=mesh["dp"], to_device=to_device)
+                for nb_batches in (0, 6, 2, 0, 0, 10**6, 0, 3, 10**6):
+                    batches = iter(loader)
+                    got.append([batch.tolist() for batch in islice(batches, nb_batches)])
+    return got
+
+
+def test_epochs_that_are_left_early_leave_the_ranks_alike() -> None:
+    one, other = run_ranks(2, leaves_epochs, timeout_s=120)
+    assert isinstance(one, list), one
+    assert one == other
+
+
 def out_of_order(rank: int, folder: str) -> Any:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     got: list[Any] = []

@@ -22,7 +22,7 @@ DOORS = {
     "version": "",
     "plan": "",
     "batch": "arena codec collate seeding shipping tree",
-    "order": "order part",
+    "order": "counted order part",
     "telemetry": "figures printable sinks.addresses sinks.pump sinks.sink stats units verdict",
     "transport": "channel memory messages peer slots table wakeup written_slots",
     "worker": "birth cgroups cpus faults launch maker place process progress recipe zygote",

@@ -66,6 +66,7 @@ class InProcess(Delivering):
         self._part: EpochPart | None = None
         self._batches: Iterator[tuple[Number, bytes]] = iter(())
         self._classes: dict[int, type] = {}  # of batches
+        self._ends: dict[int, dict[int, bytes]] = {}  # by epoch: how a stream stands at its end
         self._max_bad = max_bad_samples
         self._nb_bad = 0
         self._closed = False
@@ -93,7 +94,8 @@ class InProcess(Delivering):
         try:
             with generators_untouched(), staying_here(self._classes):
                 self._make(number, details, item)
-        except EndOfShard:
+        except EndOfShard as end:
+            self._ends = {number.epoch: {0: end.state} if end.state else {}}
             return None
         except MakeError as error:
             item.fault = _original(error)
@@ -129,6 +131,10 @@ class InProcess(Delivering):
                 f"{self._nb_bad} samples of this epoch were bad, max_bad_samples={self._max_bad}; "
                 f"the last: {made.bad[-1].error}"
             )
+
+    def shard_ends(self, epoch: int) -> dict[int, bytes]:
+        """How a stream stands at the end, if it can tell."""
+        return self._ends.get(epoch, {})
 
     def loop_waited(self, waited_s: float, now_s: float) -> None:
         """The loop's waiting is the making."""

@@ -163,6 +163,7 @@ def test_accelerate_takes_the_loader_as_it_is(tmp_path: Path) -> None:
     assert "epoch 8:" in output
 
 
+@pytest.mark.soak
 def test_workers_that_ray_places_share_the_epochs_with_one_at_home(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs Ray")
     output = run_example(tmp_path, "remote_ray.py")

@@ -76,6 +76,7 @@ def test_batch_that_kills_two_workers_is_an_error_that_names_it(tmp_path: Path) 
         assert "batch 3 of epoch 0" in str(caught.value)
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("cluster")
 def test_timeout_shows_where_the_worker_hangs(tmp_path: Path) -> None:
     with SwiftLoader(

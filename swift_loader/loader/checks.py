@@ -33,7 +33,6 @@ __all__ = [
     "check_platform",
     "check_samplers",
     "check_told_of_ranks",
-    "chosen_seed",
     "consumer_number",
     "cpu_lists",
     "device_name",
@@ -427,20 +426,3 @@ def check_told_of_ranks(told: bool) -> None:
         f"torch.distributed, or by RANK and WORLD_SIZE in the environment): each rank would get "
         f"every sample. Give nb_consumer={nb_ranks}, or nb_consumer=1 where that is what you want"
     )
-
-
-def chosen_seed(option: int | None) -> int | None:
-    """The seed that the user chose: the option, else `PL_GLOBAL_SEED`, else None."""
-    if option is not None:
-        return option
-    text = os.environ.get("PL_GLOBAL_SEED", "")
-    if not text:
-        return None
-    try:
-        seed = int(text)
-    except ValueError:
-        seed = -1
-    if not 0 <= seed <= MAX_SEED:
-        refuse("PL_GLOBAL_SEED", text, f"the environment variable must be a whole number in "
-               f"[0, {MAX_SEED}]; lightning.seed_everything sets it")  # fmt: skip
-    return seed

@@ -18,7 +18,6 @@ from swift_loader.loader.checks import (
     check_adapted,
     check_no_loader,
     check_told_of_ranks,
-    chosen_seed,
     consumer_number,
     epoch_number,
     function,
@@ -32,6 +31,7 @@ from swift_loader.loader.meshes import started
 from swift_loader.loader.mixtures import counting_sources, warn_of_other_mixture
 from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import check_one_stands, facts_of, order_of, sampling_of
+from swift_loader.loader.seeds import chosen_seed, default_seed
 from swift_loader.loader.seen import Seen
 from swift_loader.loader.signature import Batch_co
 from swift_loader.loader.static_buffers import StaticBuffers
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 __all__ = ["SwiftLoader"]
 
 _LARGE = ("dataset_class", "dataset", "dataset_kwargs")
-FIXED_SEED = 0  # where nothing says otherwise: never the clock, or two consumers would disagree
 
 
 class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
@@ -178,7 +177,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         self._consumer = consumer_index
         collective = mesh is not None or is_collective(self._config.nb_consumer)
         if self._seed is None:
-            self._seed = agree_on_seed() if collective else FIXED_SEED
+            self._seed = agree_on_seed() if collective else default_seed(self.nb_consumer)
         self._splits = decided_by_all(self._look, self.nb_consumer, collective)
         self._said_sizes.clear()
         # What was asked before, may have been asked as another consumer, or of another seed.
@@ -411,7 +410,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
     def _the_order(self) -> Order:
         """Which batches come; made when it is first asked for, since the length may be unknown."""
         if self._order is None:
-            seed = FIXED_SEED if self._seed is None else self._seed
+            seed = default_seed(self.nb_consumer) if self._seed is None else self._seed
             size = Size(self.nb_samples, self._lengths)
             order = order_of(self._config, size, self._sampling, seed, self._consumer)
             self._order = told(order, self._calls, ahead=self._config.prefetch_epochs > 0)

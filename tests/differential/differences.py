@@ -26,7 +26,8 @@ DIFFERENCES: dict[str, Difference] = {
     "shuffled order": Difference(
         "The order of `shuffle=True`",
         "a `RandomSampler` draws it from the global generator",
-        "a function of `seed` and the epoch; the samples and the batch sizes are as torch's",
+        "a function of `seed` and the epoch, and the default `seed` is what the script gave "
+        "`torch.manual_seed`; the samples and the batch sizes are as torch's",
     ),
     "none": Difference(
         "`None` in a sample",
@@ -115,7 +116,8 @@ DIFFERENCES: dict[str, Difference] = {
     "random draws": Difference(
         "Random draws in `dataset[i]`",
         "from one generator for each worker, so they depend on the number of workers",
-        "seeded for each batch: the same whatever the number of workers, in every run",
+        "seeded for each batch: the same whatever the number of workers, in every run with the "
+        "same `seed`",
     ),
     "kept state": Difference(
         "What a data set or `collate_fn` changes in itself in a worker (a counter, a cache)",

@@ -272,6 +272,22 @@ def test_a_loader_is_an_argument_of_a_spawned_process(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_shuffle_follows_the_seed_that_the_script_gave_torch() -> None:
+    def order(kind: Any, seed: int, **options: Any) -> list[int]:
+        torch.manual_seed(seed)
+        loader = kind(ROWS, shuffle=True, **options)
+        getattr(loader, "start", lambda consumer: None)(0)
+        found = [int(batch[0]) for batch in loader]
+        getattr(loader, "close", lambda: None)()
+        return found
+
+    with torch.random.fork_rng():
+        for kind in (DataLoader, SwiftLoader):
+            assert order(kind, 1) == order(kind, 1) != order(kind, 2)
+        # Of several consumers, each may be a process of its own, with a seed of its own.
+        assert order(SwiftLoader, 1, nb_consumer=2) == order(SwiftLoader, 2, nb_consumer=2)
+
+
 def test_spawn_is_taken_where_the_script_has_no_file() -> None:
     code = (
         "from swift_loader import SwiftLoader\n"

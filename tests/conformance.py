@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from swift_loader import SwiftLoader, WorkerError
+from swift_loader.loader.seeds import default_seed
 from swift_loader.plan import Plan
 from tests import datasets
 
@@ -24,13 +25,14 @@ from tests import datasets
 def plan_of(loader: SwiftLoader, **changes: Any) -> Plan:
     """The plan that a loader of default options follows, for comparing with a plain loop."""
     config = loader._config
+    seed = default_seed(config.nb_consumer) if loader.seed is None else loader.seed
     return Plan(
         loader.nb_samples,
         config.batch_size,
         config.nb_consumer,
         config.shuffle,
         config.nearby_shuffle,
-        loader.seed or 0,
+        seed,
         config.tail,
         **changes,
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 import hypothesis
 import psutil
 import pytest
+import torch
 
 from swift_loader.worker.launch import Zygote
 
@@ -45,6 +46,14 @@ def own_folder_of_ray() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as own:
         os.environ["RAY_TMPDIR"] = own  # short: sockets lie in it
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_seed() -> Iterator[None]:
+    """A test may seed torch, which is the default seed of loaders: not those of other tests."""
+    state = torch.get_rng_state()
+    yield
+    torch.set_rng_state(state)
 
 
 class Inventory:

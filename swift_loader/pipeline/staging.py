@@ -183,6 +183,8 @@ class Stager:
             self._open = False
             self._changed.notify_all()
         self._thread.join()
+        # An iterator may be held for long, and keeps only an end or an error that it has not said.
+        self._staged = deque(staged for staged in self._staged if staged.number is None)
 
     # ---- the thread
 

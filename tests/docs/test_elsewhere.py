@@ -107,6 +107,7 @@ def ray_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     cluster.shutdown()
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("ray_cluster")
 def test_block_about_workers_on_ray_runs(folder: Path) -> None:
     (load,) = marked("guides/elsewhere.md", "Ray")

@@ -247,8 +247,8 @@ class Config:
         None, optional(seed_number), ORDER,
         "seed of the order and of the random draws in the workers; all consumers must agree. "
         "Default: `PL_GLOBAL_SEED`, else rank 0's `torch.initial_seed()` where "
-        "`torch.distributed` is initialised, else, with one consumer, what the script gave "
-        "`torch.manual_seed` (below 2**32), else 0; never the clock. Also accepted: "
+        "`torch.distributed` is initialised, else, with one consumer and no ranks, what the script "
+        "gave `torch.manual_seed` (below 2**32), else 0; never the clock. Also accepted: "
         "`seed_number`, `seed_numer`",
         shown="the run's, else 0",
     )

@@ -8,6 +8,7 @@ import torch
 
 from swift_loader.errors import refuse
 from swift_loader.loader.checks import MAX_SEED
+from swift_loader.ranks.agreement import known_rank
 
 __all__ = ["chosen_seed", "default_seed"]
 
@@ -36,7 +37,10 @@ def default_seed(nb_consumer: int) -> int:
     """Where nothing was chosen, and no ranks agree on one.
 
     The loader of one consumer takes what the script gave ``torch.manual_seed``, as torch's own
-    loader follows that. Several consumers can't know each other's.
+    loader follows that. Several consumers can't know each other's, and neither can several ranks
+    of one consumer, which scripts often seed by their number.
     """
+    _, nb_ranks = known_rank() or (0, 1)
+    alone = nb_consumer == nb_ranks == 1
     seed = torch.initial_seed()
-    return seed if nb_consumer == 1 and seed < _CHOSEN_BELOW else _FIXED
+    return seed if alone and seed < _CHOSEN_BELOW else _FIXED

@@ -272,7 +272,9 @@ def test_a_loader_is_an_argument_of_a_spawned_process(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_shuffle_follows_the_seed_that_the_script_gave_torch() -> None:
+def test_shuffle_follows_the_seed_that_the_script_gave_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def order(kind: Any, seed: int, **options: Any) -> list[int]:
         torch.manual_seed(seed)
         loader = kind(ROWS, shuffle=True, **options)
@@ -286,6 +288,10 @@ def test_shuffle_follows_the_seed_that_the_script_gave_torch() -> None:
             assert order(kind, 1) == order(kind, 1) != order(kind, 2)
         # Of several consumers, each may be a process of its own, with a seed of its own.
         assert order(SwiftLoader, 1, nb_consumer=2) == order(SwiftLoader, 2, nb_consumer=2)
+        # So may ranks that are one consumer, and need the same batches.
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        assert order(SwiftLoader, 1, nb_consumer=1) == order(SwiftLoader, 2, nb_consumer=1)
 
 
 def test_spawn_is_taken_where_the_script_has_no_file() -> None:

@@ -131,6 +131,7 @@ def nothing_left(shared_zygote: Zygote, shared_forkserver: None) -> Iterator[Non
     deadline_s = time.monotonic() + _LINGER_S
     while True:
         gc.collect()
+        Zygote.end_idle()  # it would stay for the next loader
         left = Inventory().more_than(before)
         if not left or time.monotonic() > deadline_s:
             break

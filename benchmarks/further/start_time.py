@@ -1,7 +1,8 @@
 """How long a training waits for its first batch: from building the loader to the first ``next()``.
 
 With 1, 4 and 16 workers, beside torch's `spawn`, and its `fork`, which is unsafe once CUDA is in
-use. Ours: as it is (``start_method="auto"``), forked, and as the second loader of its process.
+use. Ours: as it is (``start_method="auto"``), forked, and as the second loader of its process,
+while the first one is open and after it was closed.
 """
 
 from __future__ import annotations
@@ -19,21 +20,27 @@ from benchmarks.workloads import Workload
 _TABULAR = Workload("tabular", Rows, 256)
 _OURS = {"swift_loader": "auto", "swift_loader, forked": "fork"}
 _SECOND = "swift_loader, a second loader"
+_NEXT = "swift_loader, the next loader"
 _SPAWN, _FORK = "torch spawn", "torch fork"
 _BARS = {("swift_loader", 4): 1 / 3, ("swift_loader, forked", 4): 0.1}  # over torch's spawn
 
 
-def ours(start_method: str, nb_worker: int, *, second: bool = False) -> dict[str, float]:
-    """Seconds to the first batch, and those of them after ``start()`` was called."""
+def ours(start_method: str, nb_worker: int, *, after: str = "") -> dict[str, float]:
+    """Seconds to the first batch, and those of them after ``start()`` was called.
+
+    `after`: a first loader that is still "open", or is "closed".
+    """
     import torch
 
     from benchmarks.ours import loader
 
-    if second:
+    if after:
         with loader(_TABULAR, nb_worker, start_method=start_method) as first:
             first.start(consumer_index=0, device=torch.device("cpu"))
             next(iter(first))
-            return ours(start_method, nb_worker)
+            if after == "open":
+                return ours(start_method, nb_worker)
+        return ours(start_method, nb_worker)
     build_s = perf_counter()
     with loader(_TABULAR, nb_worker, start_method=start_method) as ready:
         start_s = perf_counter()
@@ -60,11 +67,13 @@ def run(is_quick: bool, out: Path) -> list[Figure]:
             who: partial(ours, start_method=method, nb_worker=nb_worker)
             for who, method in _OURS.items()
         }
-        probes[_SECOND] = partial(ours, start_method="auto", nb_worker=nb_worker, second=True)
+        for who, after in ((_SECOND, "open"), (_NEXT, "closed")):
+            probes[who] = partial(ours, start_method="auto", nb_worker=nb_worker, after=after)
         probes[_SPAWN] = partial(torchs, start_method="spawn", nb_worker=nb_worker)
         probes[_FORK] = partial(torchs, start_method="fork", nb_worker=nb_worker)
         rounds = measure_in_turn(f"start-time, {nb_worker} workers", probes, is_quick)
-        pairs = [(who, _SPAWN) for who in (*_OURS, _SECOND)] + [("swift_loader, forked", _FORK)]
+        pairs = [(who, _SPAWN) for who in (*_OURS, _SECOND, _NEXT)]
+        pairs += [(who, _FORK) for who in ("swift_loader, forked", _NEXT)]
         for who, other in pairs:
             mine, theirs = (rounds.column(one, "first_batch_s") for one in (who, other))
             after_s = rounds.column(who, "after_start_s")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Large", "as_bytes", "hold", "holds", "large_as_arrays"]
+__all__ = ["Large", "as_bytes", "hold", "holds", "large_as_arrays", "let_go"]
 
 _LARGE_BYTES = 1 << 20
 
@@ -64,3 +64,8 @@ def hold(payload: Hashable, pieces: Sequence[npt.NDArray[np.uint8]]) -> None:
         _held = tuple(piece.tobytes() for piece in pieces)
     except MemoryError:
         _held = ()
+
+
+def let_go() -> None:
+    """Hold none."""
+    hold(None, ())

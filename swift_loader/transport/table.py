@@ -63,6 +63,7 @@ TABLE = (
     Row(17, "Started", _ZYGOTE, _TRAINING),
     Row(18, "Exited", _ZYGOTE, _TRAINING),
     Row(19, "ImportScript", _TRAINING, _ZYGOTE),
+    Row(20, "Rest", _TRAINING, _ZYGOTE),
     # data pipes
     Row(32, "Begin", _TRAINING, f"{_WORKER}, dispatching process"),
     Row(33, "Connect", _TRAINING, f"{_WORKER}, dispatching process"),

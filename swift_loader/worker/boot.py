@@ -13,12 +13,14 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Hashable
 from contextlib import ExitStack, suppress
 from typing import Protocol
 
 from swift_loader.errors import ConfigError
 from swift_loader.transport.channel import Channel, channel_pair
 from swift_loader.transport.table import pack
+from swift_loader.worker.cpus import usable_cpus
 from swift_loader.worker.forwarding import is_stream
 from swift_loader.worker.global_orders import orders_here
 from swift_loader.worker.script import (
@@ -31,7 +33,7 @@ from swift_loader.worker.script import (
 from swift_loader.worker.signals import QUIET_SIGNALS
 from swift_loader.worker.surroundings import importable_path, working_directory
 
-__all__ = ["Process", "boot"]
+__all__ = ["Process", "boot", "circumstances"]
 
 # Nothing but `sys` and `gc`, which are built in, is imported before the search path is the
 # script's: until then the working directory stands first, and there may be a `json.py`. The
@@ -82,6 +84,13 @@ def boot(method: ProcessMethod) -> tuple[Channel, Process]:
     if how is not None:
         control.send(*pack(ImportScript(how, orders_here(names_in_workers("main")))))
     return control, process
+
+
+def circumstances() -> Hashable:
+    """What a process that is started now has of this one, and no `Spawn` brings it later."""
+    streams = tuple(os.fstat(fd)[1:3] for fd in (1, 2) if is_stream(fd))
+    where = working_directory(), tuple(importable_path())
+    return frozenset(os.environ.items()), where, streams, usable_cpus()
 
 
 def _fresh(control_fd: int) -> subprocess.Popen[bytes]:

@@ -1,10 +1,12 @@
 """Starting workers from the training process: the zygote, shared by all its loaders, and a worker.
 
-Role: part of the training process. Sends `Spawn` to the zygote, with the worker's descriptors.
+Role: part of the training process. Sends to the zygote: `Spawn`, with the worker's descriptors;
+`Rest`, when the last loader that used it is closed.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import select
@@ -20,14 +22,14 @@ from swift_loader.errors import WorkerDiedError
 from swift_loader.transport.channel import Channel, ChannelClosedError, channel_pair
 from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.table import pack
-from swift_loader.worker.boot import boot
+from swift_loader.worker.boot import boot, circumstances
 from swift_loader.worker.launched import BATCH_WORKER
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
 from swift_loader.worker.script import ProcessMethod, names_in_workers
 from swift_loader.worker.signals import STACK_SIGNAL
 from swift_loader.worker.surroundings import Surroundings
-from swift_loader.worker.zygote import Inherited, Spawn
+from swift_loader.worker.zygote import Inherited, Rest, Spawn
 
 __all__ = ["LaunchedWorker", "Zygote"]
 
@@ -127,21 +129,28 @@ class LaunchedWorker:
 class Zygote:
     """A handle on the process that workers are forked from; one a training process and method.
 
-    `acquire` starts it, or shares the one that runs; it ends with the last `release`. One that is
-    forked from the training process holds what is there at that moment, and is not shared. Where
-    the process was killed, the next `spawn` starts another one.
+    `acquire` starts it, or shares the one that runs. After the last `release` it stays for the next
+    loader, which need not wait for another import of torch, until this process ends (as the fork
+    server of `multiprocessing` does). One that is forked from the training process holds what is
+    there at that moment: it is not shared, and ends with its loader. Where the process was killed,
+    the next `spawn` starts another one.
     """
 
     # Of a kind that one thread may take twice: the collector may free, and so close, a forgotten
     # loader while the thread that it runs in builds the next one.
     _lock: ClassVar[threading.RLock] = threading.RLock()
     _running: ClassVar[dict[ProcessMethod, Zygote]] = {}
+    _stay: ClassVar[bool] = True  # until this process ends
 
     def __init__(self, method: ProcessMethod) -> None:
         self._method = method
         self._users = 0
         self._owner_pid = os.getpid()
         self._spawning = threading.Lock()
+        self._boot()
+
+    def _boot(self) -> None:
+        self._born_in = circumstances()
         self._control, self._process = boot(self._method)
 
     @classmethod
@@ -151,13 +160,30 @@ class Zygote:
         Raises `ConfigError` where there can be none by this method.
         """
         with cls._lock:
-            zygote = cls._running.get(method)
-            if zygote is None:
+            zygote = found = cls._running.get(method)
+            if zygote is None or zygote._is_stale():
                 zygote = cls(method)
                 if method != "fork":
                     cls._running[method] = zygote
             zygote._users += 1
-            return zygote
+        if found is not None and found is not zygote:
+            found._end()
+        return zygote
+
+    def _is_stale(self) -> bool:
+        """Whether it waits for a loader, and another one would be a better start for it."""
+        idle = not self._users
+        return idle and (self._process.poll() is not None or self._born_in != circumstances())
+
+    @classmethod
+    def end_idle(cls) -> None:
+        """End those that no loader uses."""
+        with cls._lock:
+            idle = [one for one in cls._running.values() if not one._users]
+            for one in idle:
+                del cls._running[one._method]
+        for one in idle:
+            one._end()
 
     def spawn(
         self, index: int, place: Place, payload_fd: int, module: str = BATCH_WORKER
@@ -173,7 +199,7 @@ class Zygote:
                 return self._request(index, place, payload_fd, module)
             except ChannelClosedError:
                 self._end()
-                self._control, self._process = boot(self._method)
+                self._boot()
             try:
                 return self._request(index, place, payload_fd, module)
             except ChannelClosedError as error:
@@ -202,14 +228,20 @@ class Zygote:
         return worker
 
     def release(self) -> None:
-        """One user less; with the last one the process ends, and is waited for."""
+        """One user less."""
         with Zygote._lock:
             self._users -= 1
             if self._users > 0 or self._owner_pid != os.getpid():
                 return
-            if Zygote._running.get(self._method) is self:
+            running = Zygote._running.get(self._method) is self
+            stays = running and Zygote._stay
+            if running and not stays:
                 del Zygote._running[self._method]
-        self._end()
+        if not stays:
+            self._end()
+            return
+        with self._spawning, contextlib.suppress(ChannelClosedError):  # it was killed
+            self._control.send(*pack(Rest()))
 
     def _end(self) -> None:
         self._control.close()
@@ -221,9 +253,16 @@ class Zygote:
                 self._process.wait(_EXIT_GRACE_S)
 
 
+def _end_with_this_process() -> None:
+    """Those that loaders use end with these."""
+    Zygote._stay = False
+    Zygote.end_idle()
+
+
 def _forget_in_forked_child() -> None:
     Zygote._lock = threading.RLock()
     Zygote._running = {}
 
 
 os.register_at_fork(after_in_child=_forget_in_forked_child)
+atexit.register(_end_with_this_process)

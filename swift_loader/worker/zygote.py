@@ -7,8 +7,8 @@ it is asked to (the idea of CPython's `multiprocessing.forkserver` and Android's
 It is a fresh process, which may be told to import the user's script first (`ImportScript`); or it
 is forked from the training process, if the user says so: see `swift_loader.worker.script`.
 
-It is asked by one `Spawn` frame on its control channel, with descriptors; it answers on the
-worker's own sentinel socket:
+It is asked by one `Spawn` frame on its control channel, with descriptors, or told by `Rest` that
+nobody wants workers for now. It answers on the worker's own sentinel socket:
 
 - `Started(pid)` when the worker was forked;
 - `Exited(status, stderr_tail, max_rss_bytes)` when it ended, then the socket closes.
@@ -40,6 +40,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
+from swift_loader.batch import large
 from swift_loader.batch.identity import main_is_shared
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.table import message, pack, unpack
@@ -51,7 +52,7 @@ from swift_loader.worker.reserve import Reserve, allow_most
 from swift_loader.worker.strays import Strays, die_with_parent, wake_when_parent_ends
 from swift_loader.worker.surroundings import Surroundings
 
-__all__ = ["Exited", "Inherited", "Spawn", "Started", "main_of_fork", "main_of_fresh"]
+__all__ = ["Exited", "Inherited", "Rest", "Spawn", "Started", "main_of_fork", "main_of_fresh"]
 
 _TAIL_BYTES = 8192
 _END_S = 1.5  # for children that don't end at once
@@ -79,6 +80,12 @@ class Spawn:
     place: Place
     surroundings: Surroundings
     module: str
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nobody wants workers for now: let go of what they had in common."""
 
 
 @message
@@ -231,6 +238,8 @@ class _Zygote:
                 self._strays.these_are_ours()
                 gc.collect()  # what else the script has left stays in all workers
                 _freeze()
+            elif isinstance(told, Rest):
+                large.let_go()
             else:
                 self._spawn(told)
         self._reserve.refill()

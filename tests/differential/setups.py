@@ -24,7 +24,6 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from swift_loader.worker.launch import Zygote
 from tests.differential import samples
 from tests.differential.loaders import through_ours, through_torch
 from tests.differential.outcome import Outcome
@@ -264,9 +263,7 @@ def _spawned_is_the_same() -> None:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # of more workers than CPUs, and of epochs without a batch
     wanted = json.load(sys.stdin)
-    kept = Zygote.acquire("main")  # the script is imported once for all loaders
     if wanted["spawned"]:
         _spawned_is_the_same()
     for name, setup in wanted["setups"]:
         MATRICES[name].compare(setup, "")
-    kept.release()

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from swift_loader import SwiftLoader
 from swift_loader.integrations.lightning import for_trainer
-from swift_loader.worker.launch import Zygote
 from tests.datasets import Numbers  # each worker imports what its module imports
 from tests.frameworks.diary import NB_TRAIN, NB_VAL, note
 
@@ -100,7 +99,5 @@ def fit(
 
 if __name__ == "__main__":
     at = Path(sys.argv[1])
-    zygote = Zygote.acquire()  # for the loaders of both
     fit(at, "whole", devices=2, save="step")
     fit(at, "rest", devices=2, resume=at / "whole-step=4.ckpt")
-    zygote.release()

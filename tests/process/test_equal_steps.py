@@ -14,7 +14,6 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from swift_loader import SwiftLoader
 from swift_loader.errors import ConfigError, EqualStepsError
-from swift_loader.worker.launch import Zygote
 from tests.ranks import run_ranks
 
 LIMIT_S = 110
@@ -83,14 +82,12 @@ def train(rank: int, kind: str) -> dict[str, Any]:
 
 def trainings(rank: int, *kinds: str) -> list[dict[str, Any]]:
     """What one rank says of each kind of training, one after the other."""
-    zygote = Zygote.acquire()  # for all of them
     said = []
     for kind in kinds:
         try:
             said.append(train(rank, kind))
         except EqualStepsError as error:
             said.append({"error": str(error)})
-    zygote.release()
     return said
 
 

@@ -18,7 +18,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from swift_loader import ConfigError, LoaderError, Shards, SwiftLoader
-from swift_loader.worker.launch import Zygote
 from tests.process.test_meshes import workers_of_this_process
 from tests.ranks import run_ranks
 
@@ -150,14 +149,6 @@ ALL = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def zygote() -> Iterator[None]:
-    """One for all workers of this module."""
-    one = Zygote.acquire()
-    yield
-    one.release()
-
-
 def as_it_is(batch: Any, device: torch.device) -> Any:
     return batch
 
@@ -198,16 +189,12 @@ def whole(kind: str) -> list[list[Any]]:
 
 
 def ranks_of(rank: int, kinds: list[str], nb_groups: int, states: Any) -> dict[str, Any]:
-    zygote = Zygote.acquire()  # for all of it
-    try:
-        mesh = init_device_mesh("cpu", (nb_groups, 4 // nb_groups), mesh_dim_names=("dp", "tp"))
-        consumer = rank // (4 // nb_groups)
-        return {
-            kind: trained(kind, nb_groups, consumer, mesh["dp"], states and states(kind, consumer))
-            for kind in kinds
-        }
-    finally:
-        zygote.release()
+    mesh = init_device_mesh("cpu", (nb_groups, 4 // nb_groups), mesh_dim_names=("dp", "tp"))
+    consumer = rank // (4 // nb_groups)
+    return {
+        kind: trained(kind, nb_groups, consumer, mesh["dp"], states and states(kind, consumer))
+        for kind in kinds
+    }
 
 
 class StatesOf:

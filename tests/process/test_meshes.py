@@ -13,7 +13,6 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 from swift_loader import BatchError, ConfigError, PlanMismatchError, SwiftLoader
-from swift_loader.worker.launch import Zygote
 from tests.process.mixtures import mixture_of
 from tests.ranks import run_ranks
 
@@ -181,11 +180,7 @@ def test_what_can_not_be_is_said_on_every_rank(ranks: list[dict[str, Any]]) -> N
 
 
 def everything(rank: int) -> dict[str, Any]:
-    zygote = Zygote.acquire()  # for all of it
-    try:
-        return {"trained": train(rank), "slices": slices(rank), "refusals": refusals(rank)}
-    finally:
-        zygote.release()
+    return {"trained": train(rank), "slices": slices(rank), "refusals": refusals(rank)}
 
 
 @pytest.fixture(scope="module")

@@ -242,7 +242,6 @@ def test_without_a_process_group_it_says_so() -> None:
 
 
 def ranks_and_workers(rank: int, n: int, nb_worker: int) -> Any:
-    zygote = Zygote.acquire()  # one for both loaders
     service = SequentialReadingService(
         DistributedReadingService(30), MultiProcessingReadingService(nb_worker)
     )
@@ -267,7 +266,7 @@ def ranks_and_workers(rank: int, n: int, nb_worker: int) -> Any:
         warnings.simplefilter("ignore")
         again = list(restored)
     restored.shutdown()
-    zygote.release()
+    Zygote.end_idle()
     return [*epochs, taken + left], again == left, len(psutil.Process().children(recursive=True))
 
 
@@ -292,7 +291,6 @@ def test_ranks_times_workers_shards_are_disjoint_and_complete() -> None:
 
 
 def fails_in_a_worker(rank: int) -> Any:
-    zygote = Zygote.acquire()  # one for both loaders
     errors: list[Any] = []
     for what in ("raise", "kill"):
         service = SequentialReadingService(
@@ -304,7 +302,6 @@ def fails_in_a_worker(rank: int) -> Any:
             list(loader)
         except Exception as error:  # noqa: BLE001 it is what the test looks at
             errors.append(error)
-    zygote.release()
     return errors
 
 

@@ -44,6 +44,7 @@ MESSAGES = [
     messages.Failed(1, FAULT),
     messages.Skipped(1),
     messages.Exhausted(1),
+    life.Rest(),
     life.Spawn(
         1,
         Place(0, 1, 1, 0, None),

@@ -85,7 +85,7 @@ class Books:
         self._kept = self._evicted = self._refused = 0
         self.freed: list[Freed] = []
         self.written: list[Record] = []
-        self.settled: list[tuple[int, int, int, int]] = []  # see `Directory.note`
+        self.settled: list[tuple[int, int, int, int, int]] = []  # see `Directory.note`
         for record in index.records if index is not None else ():
             sample = Sample((0, record.key), record.numbers, record.skeleton, record.cost_us)
             check = record.check if record.doubtful else -1
@@ -165,21 +165,11 @@ class Books:
                     self._order.put(sample.key, time)
         return Answer(ask.serial, np.array(table, np.int64).reshape(-1, 6))
 
-    def used(self, client: int, ask: Ask) -> None:
-        """These were there, and were used without asking."""
+    def goes_on(self, client: int, ask: Ask) -> None:
+        """A client has come so far without asking."""
         if ask.done:
             self.done(client, ask.done)
         self._wanted.note(ask)
-        counts, variant = self._counts[ask.consumer], ask.variant
-        found = [self._samples.get((variant, number)) for number in ask.keys.tolist()]
-        there = [sample for sample in found if sample is not None]
-        for sample in there:
-            counts.hit(sample)
-        counts.hits += len(found) - len(there)  # evicted since
-        if self._wanted.is_short:
-            for sample, time in zip(there, self._wanted.times(ask, there), strict=True):
-                if sample.there:
-                    self._order.put(sample.key, time)
 
     @property
     def is_short(self) -> bool:
@@ -322,7 +312,8 @@ class Books:
                 sample.pins -= 1
                 self._kept += 1
                 if not variant and number >= 0 and not self._wanted.is_short:
-                    self.settled.append((number, sample.offset, sample.numbers, sample.skeleton))
+                    place = sample.offset, sample.numbers, sample.skeleton
+                    self.settled.append((number, *place, sample.cost_us))
             if not sample.there:
                 self._drop_placed(sample)
             sample.placed_in = None
@@ -330,15 +321,16 @@ class Books:
                 samples.append(sample)
         return [reply for sample in samples for reply in self._released(sample)]
 
-    def figures(self, consumer: int) -> CacheStats:
-        """How it is going."""
+    def figures(self, consumer: int, unasked: tuple[int, int, int] = (0, 0, 0)) -> CacheStats:
+        """How it is going. `unasked`: see `Tallies.of`."""
         counts, index = self._counts[consumer], self._index
+        hits, hit_bytes, saved_us = unasked
         return CacheStats(
-            counts.hits,
+            counts.hits + hits,
             counts.misses,
             counts.disk_hits,
-            counts.hit_bytes,
-            counts.saved_us * 1e-6,
+            counts.hit_bytes + hit_bytes,
+            (counts.saved_us + saved_us) * 1e-6,
             self._kept,
             self._evicted,
             self._refused,

@@ -26,10 +26,10 @@ from swift_loader.cache.extents import BLOCK_BYTES
 from swift_loader.cache.files import ForeignError, checksum, data_path, open_private
 from swift_loader.cache.messages import (
     CLAIMING,
+    GOING_ON,
     IN_FILE,
     IN_MEMORY,
     LOOKING,
-    USED,
     WAITING,
     Answer,
     Ask,
@@ -48,6 +48,7 @@ from swift_loader.cache.messages import (
 )
 from swift_loader.cache.naming import StoreName
 from swift_loader.cache.starting import connect_or_start
+from swift_loader.cache.tallies import tally_at
 from swift_loader.plan import Plan
 from swift_loader.telemetry.cache_stats import CacheStats
 from swift_loader.transport.channel import Channel, ChannelClosedError
@@ -64,6 +65,7 @@ _ANSWER_WITHIN_S = 20.0
 _FIGURES_WITHIN_S = 5.0
 """Seconds for its figures: no batch waits for them, but the end of a run does."""
 _TRIES = 3
+_NONE = np.empty(0, np.int64)
 
 
 class StoreGoneError(Exception):
@@ -130,6 +132,7 @@ class Client:
         whole = np.frombuffer(self._mapping, np.uint8, length, start)
         self._memory: NDArray[np.uint8] = whole[: entered.span]
         self.directory = Directory(whole[entered.span :])
+        self.tally = tally_at(self.directory.tallies_bytes, entered.place)
         self._folder = Path(entered.folder) if entered.folder is not None else None
         self.note = entered.note
         if self._plan is not None:
@@ -176,9 +179,9 @@ class Client:
         answer: Answer = self._receive(Answer)
         return answer.rows
 
-    def used(self, keys: Rows, use: Use) -> None:
-        """These were used, where the directory said that they lie. The last batch was `use`."""
-        self._put(USED, keys, use)
+    def goes_on(self, use: Use) -> None:
+        """All up to `use` was where the directory said that it lies."""
+        self._put(GOING_ON, _NONE, use)
 
     def _put(self, how: int, keys: Rows, use: Use) -> int:
         self._serial += 1

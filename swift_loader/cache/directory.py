@@ -21,14 +21,15 @@ from swift_loader.cache.messages import IN_MEMORY, Rows
 
 __all__ = ["Directory", "directory_bytes"]
 
-_COLUMNS = 3
+_COLUMNS = 4
+_TALLIES_BYTES = 1 << 16
 _MOST_SAMPLES = 1 << 26
 Bytes = NDArray[np.uint8]
 
 
 def directory_bytes(nb_samples: int) -> int:
     """What it takes for a data set of this length; what is not written takes no memory."""
-    return PAGESIZE + 8 * _COLUMNS * min(max(nb_samples, 0), _MOST_SAMPLES)
+    return PAGESIZE + _TALLIES_BYTES + 8 * _COLUMNS * min(max(nb_samples, 0), _MOST_SAMPLES)
 
 
 class Directory:
@@ -36,12 +37,16 @@ class Directory:
 
     def __init__(self, memory: Bytes) -> None:
         self._has_ended = memory[:8].view(np.int64)
-        self._table = memory[PAGESIZE:].view(np.int64).reshape(-1, _COLUMNS)
+        table = PAGESIZE + _TALLIES_BYTES
+        self.tallies_bytes = memory[PAGESIZE:table]  # see `swift_loader.cache.tallies`
+        self._table = memory[table:].view(np.int64).reshape(-1, _COLUMNS)
 
     # ---- by the store
 
-    def note(self, settled: Sequence[tuple[int, int, int, int]]) -> None:
-        """Samples lie there: number, offset, bytes of numbers and skeleton of each."""
+    def note(self, settled: Sequence[tuple[int, int, int, int, int]]) -> None:
+        """Samples lie there: number, offset, bytes of numbers and skeleton of each, and the
+        microseconds that making it took.
+        """
         rows = np.array(settled, np.int64).reshape(-1, 1 + _COLUMNS)
         rows = rows[rows[:, 0] < len(self._table)]
         self._table[rows[:, 0]] = rows[:, 1:] + 1
@@ -52,8 +57,11 @@ class Directory:
 
     # ---- by a client
 
-    def rows_of(self, keys: Rows) -> Rows | None:
-        """Rows as those of `Answer`; None where one of the samples isn't there for good."""
+    def rows_of(self, keys: Rows) -> tuple[Rows, int] | None:
+        """Rows as those of `Answer`, and the microseconds that making all these took.
+
+        None where one of the samples isn't there for good.
+        """
         if self._has_ended[0] or not len(keys) or keys.max() >= len(self._table) or keys.min() < 0:
             return None
         found = self._table[keys]
@@ -61,8 +69,8 @@ class Directory:
             return None
         rows = np.full((len(keys), 6), -1, np.int64)
         rows[:, 0] = IN_MEMORY
-        rows[:, 2:5] = found - 1
-        return rows
+        rows[:, 2:5] = found[:, :3] - 1
+        return rows, int(found[:, 3].sum()) - len(keys)
 
     @property
     def holds(self) -> bool:

@@ -32,7 +32,7 @@ _WAIT_S = 10.0
 process that was stopped makes none."""
 _FOR_GOOD = -2  # epochs are not negative; before the first, it is -1
 _MOST_ORDERED = 16
-_TOLD_TOGETHER = 16  # batches
+_TOLD_AFTER = 16  # batches
 _CHUNK_BYTES = 1 << 24
 
 Make = Callable[[list[int]], list[Any]]
@@ -123,7 +123,7 @@ class Kept:
         self._looked: tuple[Client, Rows, Use, int] | None = None  # the answer is on its way
         self._asked: tuple[Client, Rows, Rows] | None = None  # by `gather`, for `fetch`
         self._looked_at: list[int] = []
-        self._used: list[Rows] = []  # without asking; the store is told later
+        self._unasked = 0  # batches since the store was last asked or told
         self._given_up_in: int | None = None  # epoch, or `_FOR_GOOD`
         self._use = Use(0, -1, 0, consumer)
 
@@ -133,8 +133,8 @@ class Kept:
 
     def begin(self, plan: Plan | None, use: Use) -> None:
         """The samples that are fetched now are for this batch. `plan`: of ordinary epochs."""
-        if self._used and self._client is not None and use.epoch != self._use.epoch:
-            self._tell_used(self._client)
+        if self._client is not None and use.epoch != self._use.epoch:
+            self._go_on(self._client)
         self._use, self._asked = use, None
         while self._ordered and self._ordered.popleft().use != use:
             pass
@@ -193,30 +193,32 @@ class Kept:
 
     def _gathered_for_good(self, client: Client, wanted: Rows, arena: Arena) -> Any:
         """The same without asking, of samples that lie where they are for good; else None."""
-        rows = client.directory.rows_of(wanted)
-        if rows is None:
+        tally, found = client.tally, client.directory.rows_of(wanted)
+        if found is None or tally is None:
             return None
+        rows, cost_us = found
         mark = arena.used_bytes
         batch = _stacked(client, rows, arena)
         if batch is None or not client.directory.holds:
             arena.rewind(mark)
             return None
-        self._used.append(wanted)
-        # Not batch by batch, but before a pause: whoever asks for figures then gets all.
-        if len(self._used) == _TOLD_TOGETHER or not self._ordered:
-            self._tell_used(client)
+        tally.add(len(rows), int(rows[:, 3:5].sum()), cost_us)
+        self._unasked += 1
+        if self._unasked == _TOLD_AFTER:
+            self._go_on(client)
         return batch
 
-    def _tell_used(self, client: Client) -> None:
-        used, self._used = self._used, []
-        if used:
+    def _go_on(self, client: Client) -> None:
+        """Tell the store how far this is."""
+        unasked, self._unasked = self._unasked, 0
+        if unasked:
             with suppress(StoreGoneError):  # it is found out again
-                client.used(np.concatenate(used), self._use)
+                client.goes_on(self._use)
 
     def close(self) -> None:
         """Leave the store."""
         if self._client is not None:
-            self._tell_used(self._client)
+            self._go_on(self._client)
             self._client.close()
             self._client = None
 
@@ -283,7 +285,8 @@ class Kept:
         if self._ordered and self._ordered[0].plan == self._plan:
             _, use, keys = self._ordered[0]
             wanted = _different(keys)
-            if not use.variant and client.directory.rows_of(wanted) is not None:
+            may_gather = not use.variant and client.tally is not None
+            if may_gather and client.directory.rows_of(wanted) is not None:
                 return
             self._looked = client, wanted, use, client.look(wanted, use)
 

@@ -24,19 +24,8 @@ from swift_loader.transport.table import message
 
 __all__ = [
     *("BUSY", "CLAIMING", "DAMAGED", "IN_FILE", "IN_MEMORY", "LOOKING", "TO_MAKE", "UNPLANNED"),
-    *(
-        "USED",
-        "WAITING",
-        "Answer",
-        "Ask",
-        "Course",
-        "Done",
-        "Enter",
-        "Entered",
-        "Heard",
-        "Keep",
-        "Placed",
-    ),
+    *("GOING_ON", "WAITING", "Answer", "Ask", "Course", "Done", "Enter", "Entered"),
+    *("Heard", "Keep", "Placed"),
     *("Room", "Rows", "Tell", "Told", "Trouble"),
 ]
 
@@ -49,11 +38,12 @@ in a file; somebody else makes it."""
 UNPLANNED = -1
 """The epoch of what is asked for outside of any batch."""
 
-CLAIMING, LOOKING, WAITING, USED = range(4)
+CLAIMING, LOOKING, WAITING, GOING_ON = range(4)
 """How a client asks. It claims what nobody has or makes, which it owes then. Or it only looks, for
 what is wanted next: what isn't there is `BUSY` in the answer, so that lays nothing on the client.
 Or it claims, and the answer comes once none of the keys is at work elsewhere, or one is to be made.
-Or it says that it has used them without asking, as they lie where they are for good: no answer.
+Or it has no keys, and only says how far it is, as all that it used lies where it is for good: there
+is no answer.
 """
 DAMAGED = -2
 """The checksum in a row of `Keep` that says: what lies in the file is damaged."""
@@ -76,11 +66,13 @@ class Enter:
 class Entered:
     """Welcome: the memory is `span` bytes, and `folder` is where files lie, if there are any.
 
-    `note`: why there are none, where some were wanted.
+    `place`: of the client's row, see `swift_loader.cache.tallies`. `note`: why there are no files,
+    where some were wanted.
     """
 
     span: int
     folder: str | None
+    place: int
     note: str = ""
 
 
@@ -99,7 +91,7 @@ class Ask(NamedTuple):
     `done`: a serial as in `Done`, or 0.
     `variant`: what the data set was told (`call_dataset`); samples of different ones differ.
     `ahead`: the batch isn't due yet, and nothing is looked at.
-    `how`: `CLAIMING`, `LOOKING` or `WAITING`.
+    `how`: `CLAIMING`, `LOOKING`, `WAITING` or `GOING_ON`.
     """
 
     serial: int

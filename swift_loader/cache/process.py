@@ -25,7 +25,7 @@ from swift_loader.cache.books import Books, Reply
 from swift_loader.cache.directory import Directory, directory_bytes
 from swift_loader.cache.files import Index, folder_of, write_about
 from swift_loader.cache.messages import (
-    USED,
+    GOING_ON,
     WAITING,
     Ask,
     Course,
@@ -41,6 +41,7 @@ from swift_loader.cache.messages import (
     Trouble,
 )
 from swift_loader.cache.naming import StoreName
+from swift_loader.cache.tallies import Tallies
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.memory import create_region, map_shared
 from swift_loader.transport.peer import same_user
@@ -73,6 +74,7 @@ class Store:
         self._region = -1
         self._blocks: Blocks | None = None
         self._directory: Directory | None = None
+        self._tallies = Tallies(np.zeros(0, np.uint8))
         self._span = 0
         self._note = ""
         self._in_trouble = False
@@ -131,6 +133,7 @@ class Store:
         if client in self._entered:
             self._entered.discard(client)
             assert self._books is not None
+            self._tallies.leave(client)
             self._send(self._books.leave(client))
 
     def _do(self, client: int, message: object) -> None:
@@ -143,8 +146,8 @@ class Store:
         match message:
             case Ask() if message.how == WAITING:
                 self._send(books.wait(client, message))
-            case Ask() if message.how == USED:
-                books.used(client, message)
+            case Ask() if message.how == GOING_ON:
+                books.goes_on(client, message)
             case Ask():
                 self._answer(client, books.ask(client, message))
             case Room():
@@ -166,7 +169,8 @@ class Store:
                 self._answer(client, Heard(not self._in_trouble))
                 self._stop_writing(message.why)
             case Tell():
-                self._answer(client, Told(books.figures(message.consumer)))
+                unasked = self._tallies.of(message.consumer)
+                self._answer(client, Told(books.figures(message.consumer, unasked)))
             case _:
                 raise MessageError(f"a store does not take {type(message).__name__}")
 
@@ -177,7 +181,8 @@ class Store:
         self._books.enter(client, message.consumer)
         self._entered.add(client)
         folder = str(self._index.folder) if self._index is not None else None
-        entered = Entered(self._span, folder, self._note)
+        place = self._tallies.enter(client, message.consumer)
+        entered = Entered(self._span, folder, place, self._note)
         self._channels[client].send(*pack(entered), (self._region,))
 
     def _open(self, name: StoreName) -> None:
@@ -188,6 +193,7 @@ class Store:
         self._region = create_region(length, "cache")
         self._mapping = map_shared(self._region, length)
         self._directory = Directory(np.frombuffer(self._mapping, np.uint8)[self._span :])
+        self._tallies = Tallies(self._directory.tallies_bytes)
         self._blocks = Blocks.of(self._region, self._span)
         if name.disk is not None:
             self._index = self._open_files(name, name.disk)

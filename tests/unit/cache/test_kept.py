@@ -13,6 +13,7 @@ from swift_loader.cache.client import Use
 from swift_loader.cache.directory import Directory, directory_bytes
 from swift_loader.cache.kept import Kept
 from swift_loader.cache.naming import StoreName
+from swift_loader.cache.tallies import Tallies, tally_at
 
 
 class Client:
@@ -20,16 +21,17 @@ class Client:
 
     def __init__(self) -> None:
         self.directory = Directory(np.zeros(directory_bytes(8), np.uint8))
-        self.directory.note([(key, 640 * key, 500, 20) for key in range(8)])
+        self.directory.note([(key, 640 * key, 500, 20, 100) for key in range(8)])
+        self._tallies = Tallies(self.directory.tallies_bytes)
+        self.tally = tally_at(self.directory.tallies_bytes, self._tallies.enter(1, 0))
         self.asked: list[list[int]] = []
-        self.used_keys: list[int] = []
 
     def ask(self, keys: Any, use: Use) -> Any:
         self.asked.append(keys.tolist())
         return 1, np.zeros((len(keys), 6), np.int64)
 
-    def used(self, keys: Any, use: Use) -> None:
-        self.used_keys += keys.tolist()
+    def counted(self) -> tuple[int, int, int]:
+        return self._tallies.of(0)
 
 
 @pytest.mark.parametrize("ends", [False, True])
@@ -55,5 +57,5 @@ def test_the_store_is_asked_where_places_were_lost_while_they_were_read(
     batch = source.gather([3, 1], arena)
     assert batch == (None if ends else [1920, 640])
     assert client.asked == ([[3, 1]] if ends else [])
-    assert client.used_keys == ([] if ends else [3, 1])
+    assert client.counted() == ((0, 0, 0) if ends else (2, 1040, 200))
     assert (arena.used_bytes == 0) is ends

@@ -70,7 +70,7 @@ MESSAGES = [
     sharing.Dropped("slow"),
     sharing.Ended(),
     cache.Enter(StoreName(1 << 30, None, None, "key", "run", "print", "Images"), 1),
-    cache.Entered(1 << 30, "/cache", "no room"),
+    cache.Entered(1 << 30, "/cache", 3, "no room"),
     cache.Course(Plan(100, 4, 2, True, 20, 7)),
     cache.Ask(7, 0, 1, 2**40, 2**50, 3, True, KEYS),
     cache.Ask(8, 7, 1, cache.UNPLANNED, 0, 0, False, KEYS, cache.WAITING),

@@ -214,7 +214,10 @@ def torch_bucket_rate(n: int, latency_s: float) -> float:
 
 
 def ranks(kwargs: dict[str, Any], n: int, nb_rank: int, nb_epochs: int) -> list[float]:
-    """Samples a second of all ranks in each epoch. Each rank has half of the cores."""
+    """Samples a second of all ranks in each epoch. Each rank has half of the cores.
+
+    Of photographs in a cache; where `kwargs` has no folder of these, of as many images in memory.
+    """
     context = multiprocessing.get_context("spawn")
     barrier, answers = context.Barrier(nb_rank), context.Queue()
     cores = sorted(os.sched_getaffinity(0))
@@ -245,10 +248,12 @@ def _rank(
     answers: Any,
 ) -> None:
     os.sched_setaffinity(0, cores)
-    cache = Cache("2GB", key=kwargs["count"])
-    options = {"nb_consumer": nb_rank, "worker_per_consumer": len(cores)}
+    options: dict[str, Any] = {"nb_consumer": nb_rank, "worker_per_consumer": len(cores)}
+    dataset: Any = InMemory
+    if "folder" in kwargs:
+        dataset, options["cache"] = Photographs, Cache("2GB", key=kwargs["count"])
     times = []
-    with loader(Photographs, kwargs, rank, cache=cache, **options) as made:
+    with loader(dataset, kwargs, rank, **options) as made:
         for _ in range(nb_epochs):
             barrier.wait(60)
             times.append(1 / rate(made, 1))
@@ -281,6 +286,7 @@ def two_ranks(folder: str, n: int, rounds: int) -> list[Figure]:
         return []
     both: list[list[float]] = []
     alone: list[list[float]] = []
+    memory: dict[int, list[float]] = {1: [], 2: []}  # what two ranks without a cache can do here
     often = 0
     for _ in range(rounds):
         for nb_rank, rates in ((1, alone), (2, both)):
@@ -291,6 +297,8 @@ def two_ranks(folder: str, n: int, rounds: int) -> list[Figure]:
                 made = Counter(Path(count).read_text().split())
                 assert len(made) == n
                 often = max(often, *made.values())
+            plain = ranks({"n": n, "nb_images": n}, n, nb_rank, nb_epochs=4)
+            memory[nb_rank].append(statistics.median(plain[1:]))
     figures = [
         Figure("cache", "two ranks: a sample was made so often", spread([often]), "", 1),
     ]
@@ -299,6 +307,8 @@ def two_ranks(folder: str, n: int, rounds: int) -> list[Figure]:
             [statistics.median(each[first:last]) for each in rates] for rates in (both, alone)
         )
         figures.append(over("cache", f"two ranks, {name}, over one", ours, theirs, 2))
+    what = "two ranks, images from memory, no cache, over one"
+    figures.append(over("cache", what, memory[2], memory[1]))
     return figures
 
 

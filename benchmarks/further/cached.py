@@ -308,7 +308,7 @@ def two_ranks(folder: str, n: int, rounds: int) -> list[Figure]:
         )
         figures.append(over("cache", f"two ranks, {name}, over one", ours, theirs, 2))
     what = "two ranks, images from memory, no cache, over one"
-    figures.append(over("cache", what, memory[2], memory[1]))
+    figures.append(over("cache", what, memory[2], memory[1], None))
     return figures
 
 

@@ -29,6 +29,7 @@ from types import (
     ModuleType,
 )
 from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from swift_loader.batch import classes
 from swift_loader.batch.classes import MADE_BY_CLASS_STATEMENT, annotations_of
@@ -220,6 +221,18 @@ def mark_of_dataclasses(name: str) -> Any:
     return getattr(dataclasses, name)
 
 
+_dumped: WeakKeyDictionary[CodeType, tuple[str, bytes]] = WeakKeyDictionary()
+
+
+def _reduce_code(code: CodeType) -> Any:
+    """The same bytes each time: `marshal`'s depend on who refers to what is in the code."""
+    filename, dumped = _dumped.get(code, ("", b""))
+    if not dumped or filename != code.co_filename:  # which does not count where codes are compared
+        dumped = marshal.dumps(code)
+        _dumped[code] = code.co_filename, dumped
+    return marshal.loads, (dumped,)
+
+
 def _reduce_typevar(variable: TypeVar) -> Any:
     if is_importable(variable):
         return NotImplemented
@@ -265,7 +278,7 @@ def _reduce_module(module: ModuleType) -> Any:
 
 
 _REDUCERS: dict[type, Callable[[Any], Any]] = {
-    CodeType: lambda code: (marshal.loads, (marshal.dumps(code),)),
+    CodeType: _reduce_code,
     CellType: lambda cell: (make_cell, ()),  # filled by the functions that use it
     ModuleType: _reduce_module,
     MethodType: _reduce_method,

@@ -40,8 +40,9 @@ MADE_BY_CLASS_STATEMENT = 1 << 9  # the interpreter's flag, in `__flags__`, for 
 _IN_BODY = ("__module__", "__qualname__", "__doc__", "__slots__", "__orig_bases__")
 #: are there when the class has been made
 _MADE_BY_TYPE = {"__dict__", "__weakref__", "_abc_impl", *_IN_BODY}
-#: make the annotations when they are asked for, since Python 3.14: these travel instead
-_ANNOTATES = {"__annotate_func__", "__annotations_cache__"}
+#: make the annotations when they are asked for, since Python 3.14: these travel instead; and what
+#: `pickle` keeps with the first object of the class
+_MADE_LATER = {"__annotate_func__", "__annotations_cache__", "__slotnames__"}
 _MADE_BY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 #: what an enumeration holds beside its members; the rest its metaclass makes
 _METHODS = (FunctionType, property, classmethod, staticmethod, cached_property)
@@ -162,7 +163,7 @@ def _reduce_class(kind: type) -> Reduced:
     rest = {
         name: value
         for name, value in namespace.items()
-        if name not in _MADE_BY_TYPE and name not in _ANNOTATES and not _is_slot(value, kind)
+        if name not in _MADE_BY_TYPE and name not in _MADE_LATER and not _is_slot(value, kind)
     }
     rest.update(_annotations(kind))
     _, owner = _hook(kind)
@@ -181,7 +182,8 @@ def _reduce_class(kind: type) -> Reduced:
 def _annotations(kind: type) -> dict[str, Any]:
     """Under their name, where the class has some of its own."""
     if "__annotations__" in vars(kind) or vars(kind).get("__annotate_func__") is not None:
-        return {"__annotations__": annotations_of(kind)}
+        found = annotations_of(kind)
+        return {"__annotations__": found} if found else {}  # whoever asks makes an empty one
     return {}
 
 
@@ -238,11 +240,11 @@ def set_attributes(kind: type, attributes: dict[str, Any]) -> None:
 
 def _reduce_named_tuple(kind: Any) -> Reduced:
     names = kind.__name__, kind.__module__, kind.__qualname__
-    bare = vars(namedtuple("bare", kind._fields))
+    bare = set(vars(namedtuple("bare", kind._fields)))  # the collector may empty the class's own
     rest = {
         name: value
         for name, value in vars(kind).items()
-        if name not in _ANNOTATES and (name not in bare or name in ("__doc__", "__orig_bases__"))
+        if name not in _MADE_LATER and (name not in bare or name in ("__doc__", "__orig_bases__"))
     }
     rest.update(_annotations(kind))
     arguments = names, kind._fields, kind._field_defaults
@@ -263,7 +265,7 @@ def _reduce_enum(kind: EnumMeta) -> Reduced:
     members: dict[str, Enum] = dict(kind.__members__.items())
     values = [(name, member._value_) for name, member in members.items()]
     names = kind.__name__, kind.__module__, kind.__qualname__, kind.__doc__
-    bare = vars(Enum("bare", ["member"]))
+    bare = set(vars(Enum("bare", ["member"])))
     of_class = {
         name: value
         for name, value in vars(kind).items()

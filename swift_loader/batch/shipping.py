@@ -5,8 +5,9 @@ go by value. Arrays and tensors lie behind the pickle, and are views over the re
 so a worker that maps it privately shares every page that it does not write to. A `numpy.memmap`
 travels as its file name. What pickle can't do, `dill` may.
 
-    header      three int64: bytes of the pickle; how many numbers each table has
-    pickle      the resource tracker, then the parts
+    header      four int64: bytes of each pickle; how many numbers each table has
+    tracker     pickle: the resource tracker of the process that packs
+    parts       pickle
     table       offset and nbytes of each out-of-band buffer, int64; (0, -1) is the data as a whole
     table       the same of large `bytes`, see `swift_loader.batch.large`
     data        the buffers, each aligned
@@ -44,7 +45,8 @@ from swift_loader.errors import BatchError, ShippingError
 
 __all__ = ["Payload", "hold_large", "pack", "unpack"]
 
-_HEADER = struct.Struct("<3q")
+_HEADER = struct.Struct("<4q")
+_PIECE_BYTES = 1 << 20
 #: what would arrive as something else than the user means, if dill had it
 _BOUND_HERE = (
     *(type(Lock()), type(RLock()), GeneratorType, io.FileIO, io.TextIOWrapper),
@@ -56,29 +58,51 @@ class Payload:
     """Packed objects: `nbytes` in all, laid into a region by `write`.
 
     `kept` is what workers open here. It must live as long as one of them may unpack the region.
+    `pickle_bytes`: of the parts, without what lies behind.
     """
 
     def __init__(
         self,
-        pickles: bytes,
+        tracker: bytes,
+        parts: bytes,
+        tables: tuple[list[int], list[int]],
         sources: list[tuple[int, npt.NDArray[np.uint8]]],
         kept: list[object],
     ) -> None:
         self.kept = kept
         self.keep_alive: object = None
-        self._pickles = pickles
+        self.pickle_bytes = len(parts)
+        self._tables = tables
         self._sources = sources
+        numbers = [*tables[0], *tables[1]]
+        header = _HEADER.pack(len(tracker), len(parts), *map(len, tables))
+        self._head = header, tracker, parts, struct.pack(f"<{len(numbers)}q", *numbers)
         end = max((offset + source.nbytes for offset, source in sources), default=0)
-        self._data_start = aligned_bytes(len(pickles))
+        self._data_start = aligned_bytes(sum(map(len, self._head)))
         self.nbytes = self._data_start + end
 
     def write(self, region: memoryview | mmap.mmap) -> None:
         """Copy everything into `region`: writable, of at least `nbytes`, zeroed or not."""
         target = np.frombuffer(region, np.uint8)
-        target[: len(self._pickles)] = np.frombuffer(self._pickles, np.uint8)
+        at = 0
+        for piece in self._head:
+            target[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
         data = target[self._data_start :]
         for offset, source in self._sources:
             data[offset : offset + source.nbytes] = source
+
+    def lies_in(self, region: memoryview | mmap.mmap) -> bool:
+        """Whether `region`, which another payload was written to, has the same in it.
+
+        The resource tracker does not count: it may have begun to run meanwhile.
+        """
+        _, parts, *tables, data = _apart(region)
+        return (
+            [list(table) for table in tables] == list(self._tables)
+            and parts.tobytes() == self._head[2]
+            and all(_begins_with(data[offset:], source) for offset, source in self._sources)
+        )
 
     def __bytes__(self) -> bytes:
         region = bytearray(self.nbytes)
@@ -104,28 +128,43 @@ def unpack(region: memoryview | mmap.mmap) -> dict[str, Any]:
 
     They are writable if it is. Raises whatever importing or unpickling the user's things raises.
     """
-    text, table, _, base = _apart(region)
+    tracker, text, table, _, base = _apart(region)
+    follow_tracker(pickle.loads(tracker.data))
     reader = _Unpickler(io.BytesIO(text.data), buffers=given_buffers(base, table))
-    follow_tracker(reader.load())
     parts: dict[str, Any] = reader.load()
     return parts
 
 
 def hold_large(region: memoryview | mmap.mmap, payload: Hashable) -> None:
     """See `swift_loader.batch.large.hold`; `region` is what `pack` gave."""
-    _, _, large, base = _apart(region)
+    *_, large, base = _apart(region)
     spans = zip(large[::2], large[1::2], strict=True)
     hold(payload, [base[offset : offset + nbytes] for offset, nbytes in spans])
 
 
-def _apart(region: memoryview | mmap.mmap) -> tuple[Any, tuple[int, ...], tuple[int, ...], Any]:
-    """Pickle, both tables, data."""
+def _begins_with(data: npt.NDArray[np.uint8], source: npt.NDArray[np.uint8]) -> bool:
+    """In pieces, as comparing takes memory."""
+    if len(data) < len(source):
+        return False
+    pieces = range(0, len(source), _PIECE_BYTES)
+    return all(
+        np.array_equal(data[: len(source)][at : at + _PIECE_BYTES], source[at : at + _PIECE_BYTES])
+        for at in pieces
+    )
+
+
+def _apart(
+    region: memoryview | mmap.mmap,
+) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...], Any]:
+    """Both pickles, both tables, data."""
     whole = np.frombuffer(region, np.uint8)
-    nbytes, *counts = _HEADER.unpack_from(whole.data)
-    end = _HEADER.size + nbytes
-    numbers = struct.unpack_from(f"<{sum(counts)}q", whole.data, end)
-    table, large = numbers[: counts[0]], numbers[counts[0] :]
-    return whole[_HEADER.size : end], table, large, whole[aligned_bytes(end + 8 * len(numbers)) :]
+    *nbytes, in_table, in_large = _HEADER.unpack_from(whole.data)
+    parts = _HEADER.size + nbytes[0]
+    end = parts + nbytes[1]
+    numbers = struct.unpack_from(f"<{in_table + in_large}q", whole.data, end)
+    data = whole[aligned_bytes(end + 8 * len(numbers)) :]
+    tables = numbers[:in_table], numbers[in_table:]
+    return whole[_HEADER.size : parts], whole[parts:end], *tables, data
 
 
 def _pack(parts: dict[str, Any], elsewhere: bool) -> Payload:
@@ -159,15 +198,12 @@ def _written(kind: Any, parts: dict[str, Any], gatherer: _Gatherer) -> Payload:
     given: list[pickle.PickleBuffer] = []
     pickler = kind(file, 5, buffer_callback=given.append)
     pickler.reducer_override = gatherer.reduce
-    pickler.dump(None if shipment.elsewhere else tracker())
     arguments, found = large_as_arrays(parts.get("dataset_kwargs") or {})
     pickler.dump({**parts, "dataset_kwargs": arguments} if found else parts)
     table = gatherer.lay_buffers(given)
     large = [number for one in found for number in gatherer.place_of(one.array)]
-    text = file.getvalue()
-    header = _HEADER.pack(len(text), len(table), len(large))
-    pickles = header + text + struct.pack(f"<{len(table) + len(large)}q", *table, *large)
-    return Payload(pickles, gatherer.sources, shipment.kept)
+    own = pickle.dumps(None if shipment.elsewhere else tracker(), 5)
+    return Payload(own, file.getvalue(), (table, large), gatherer.sources, shipment.kept)
 
 
 def _failure(elsewhere: bool, part: Any) -> Exception | None:

@@ -191,5 +191,8 @@ class Construction(Typed[Batch_co]):
         recipe = self._engine.recipe()
         names = {"dataset_class", "dataset_kwargs", *self._given}
         parts = {name: value for name, value in vars(recipe).items() if name in names}
+        own = self._dataset.own()
+        if own is not None:  # as it is now
+            parts["dataset_kwargs"] = {"dataset": own}
         given = {name: value for name, value in self._given.items() if name not in parts}
         return rebuilt, (type(self), given, packed(parts))

@@ -13,19 +13,17 @@ from typing import Any
 
 import torch
 
-from swift_loader.batch.identity import main_has
 from swift_loader.batch.seeding import generators_drawn_from, generators_untouched
-from swift_loader.batch.shipping import pack, unpack
 from swift_loader.cache.keeper import Keeper
 from swift_loader.cache.naming import StoreName
 from swift_loader.errors import ClosedError
-from swift_loader.loader.as_built import settings_of
 from swift_loader.loader.caching import store_name
 from swift_loader.loader.delivering import Delivering
 from swift_loader.loader.in_process import InProcess
 from swift_loader.loader.meshes import HostGroup
 from swift_loader.loader.open_files import Need, check_open_files
 from swift_loader.loader.options import Config
+from swift_loader.loader.shipped import Shipped
 from swift_loader.loader.target import Target
 from swift_loader.loader.trial import try_one_batch
 from swift_loader.loader.who_splits import Decision
@@ -45,7 +43,6 @@ from swift_loader.telemetry.sinks.pump import Pumps, open_sinks
 from swift_loader.telemetry.sinks.sink import Source
 from swift_loader.telemetry.stats import LoaderStats
 from swift_loader.telemetry.trace import TraceWriter, open_trace
-from swift_loader.transport.memory import filled_region, map_private
 from swift_loader.worker.cpus import available_cpus, unbinding
 from swift_loader.worker.launch import Zygote
 from swift_loader.worker.launched import Launcher
@@ -54,13 +51,10 @@ from swift_loader.worker.recipe import (
     Recipe,
     Size,
     build_dataset,
-    forget_for_forks,
     given,
-    keep_for_forks,
+    length_of,
     lengths_of_sources,
-    recipe_of,
 )
-from swift_loader.worker.script import names_in_workers
 from swift_loader.worker.threads import WorkerThreads
 
 __all__ = ["Engine"]
@@ -83,21 +77,15 @@ class Engine:
         self._config = config.without_dataset()
         recipe = config.part(Recipe, cache=store_name(config))
         self._own: Recipe | None = None  # where batches are made in this process
-        self._forked: Recipe | None = None  # kept for processes that are forked from this one
-        self.payload_fd = -1
-        self._kept: list[object] = []
-        self.shipped: dict[str, Any] | None = None  # settings of the data set, see `as_built`
+        self.shipped: Shipped | None = None  # where they are made elsewhere
         if config.in_process:
             self._own = recipe
         elif like is not None and like._ships_as(self._config, recipe.cache):
-            self.payload_fd = os.dup(like.payload_fd)
-            self._kept = list(like._kept)
-            self.shipped = like.shipped
+            assert like.shipped is not None
+            self.shipped = Shipped.like(like.shipped)
         else:
-            if config.start_method != "fork":
-                self.shipped = settings_of(recipe)
             self._check_open_files(Target(decoder=config.batch_decoder))
-            self._ship(recipe)
+            self.shipped = Shipped(recipe, config.start_method, bool(config.sources))
         self._pid = os.getpid()
         self._closed = False
         self._pipeline: Delivering | None = None
@@ -122,25 +110,53 @@ class Engine:
         mine = self._config
         in_recipe = {about.name for about in fields(Recipe)} - {"dataset_class", "dataset_kwargs"}
         return (
-            self.payload_fd >= 0
+            self.shipped is not None
             and mine.start_method == config.start_method != "fork"
             and self._cache == cache
             and bool(mine.sources) == bool(config.sources)
             and all(getattr(mine, name) == getattr(config, name) for name in in_recipe)
         )
 
-    def _ship(self, recipe: Recipe) -> None:
-        config = self._config
-        if config.start_method == "fork":
-            self._forked = recipe
-            payload = pack(keep_for_forks(recipe))
-        else:
-            # Endpoints and Ray have no script to import.
-            by_name = () if config.sources else names_in_workers(config.start_method)
-            with main_has(by_name):
-                payload = pack(vars(recipe), elsewhere=bool(config.sources))
-        self.payload_fd = filled_region(payload.nbytes, "dataset", payload.write)
-        self._kept = payload.kept
+    @property
+    def payload_fd(self) -> int:
+        """Of the region from which workers are told what to make."""
+        assert self.shipped is not None
+        return self.shipped.fd
+
+    @property
+    def sees_changes(self) -> bool:
+        """Whether `ship_again` does anything: for a data set that was given built."""
+        return self.shipped is not None and self.shipped.compares
+
+    def ship_again(self, dataset: Any) -> bool:
+        """Give workers that are to start the user's things as they are now, with this data set.
+
+        False: workers have what was shipped before, and nobody can tell whether that is the same.
+        """
+        shipped = self.shipped
+        if shipped is None or not shipped.compares:
+            return False
+        recipe = self._recipe_of(dataset)
+        is_there = shipped.has(recipe)
+        if is_there is False:
+            if self._cache is not None:  # samples of the data set as it was are others
+                built = recipe.dataset_kwargs
+                config = replace(self._config, dataset_class=given, dataset_kwargs=built)
+                self._cache = store_name(config)
+                self._store = Keeper(self._cache)
+            shipped.anew(self._recipe_of(dataset))
+            self._tried = None
+        return is_there is not None
+
+    def _recipe_of(self, dataset: Any) -> Recipe:
+        built = {"dataset": dataset}
+        return self._config.part(
+            Recipe, cache=self._cache, dataset_class=given, dataset_kwargs=built
+        )
+
+    def size_of(self, dataset: Any) -> Size:
+        """As a worker would say it of this object. Raises what its ``__len__`` raises."""
+        return Size(length_of(self._recipe_of(dataset), dataset), lengths_of_sources(dataset))
 
     @property
     def started(self) -> bool:
@@ -155,8 +171,8 @@ class Engine:
         self.check_open()
         if self._own is not None:
             return self._with_dataset(self._own)
-        size = os.fstat(self.payload_fd).st_size
-        return recipe_of(unpack(memoryview(map_private(self.payload_fd, size))))
+        assert self.shipped is not None
+        return self.shipped.recipe()
 
     def try_one_batch(self) -> Size:
         """See `swift_loader.loader.trial`."""
@@ -409,11 +425,8 @@ class Engine:
         self._store.close()
         if self._launcher is not None:
             self._launcher.release()
-        if self.payload_fd >= 0:
-            os.close(self.payload_fd)
-        self._kept.clear()
-        if self._forked is not None:
-            forget_for_forks(self._forked)
+        if self.shipped is not None:
+            self.shipped.close()
         if self._log is not None:
             self._log.close()
 

@@ -42,7 +42,7 @@ from swift_loader.loader.who_splits import decided_by_all, look_at
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_consumer, saved_seed
-from swift_loader.order.told import call_as_text, resumed, told, with_call
+from swift_loader.order.told import call_as_text, has_calls, resumed, told, with_call
 from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.ranks.mesh import check_slice, consumer_of
@@ -86,7 +86,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         self._look = look_at(config)
         self._splits = self._look.decided(config.nb_consumer)
         self._engine = Engine(config, like)
-        self._dataset = Dataset(config, self._engine.recipe)
+        self._dataset = Dataset(config, self._engine)
         self._config = config = config.without_dataset()
         # Closes at the interpreter's end too, and must hold nothing that holds the loader.
         self._finalizer = weakref.finalize(self, self._engine.close)
@@ -171,7 +171,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         piece = check_slice(context_slice)
         if self._config.equal_steps:
             check_ranks(self._config.nb_consumer, mesh is not None)
-        self._dataset.warn_if_changed(None if self._calls else engine.shipped)
+        self._dataset.start(bool(self._calls))
         target = Target.of(self._config, device, to_device, self._hand_on, piece)
         self._cut = target.cut
         self._consumer = consumer_index
@@ -181,8 +181,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         self._splits = decided_by_all(self._look, self.nb_consumer, collective)
         self._said_sizes.clear()
         # What was asked before, may have been asked as another consumer, or of another seed.
-        self._order = None
-        self._loaded = self._loaded or self._applied
+        self._order_anew()
         failure: BaseException | None = None
         size: Size | None = None
         try:
@@ -216,6 +215,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
     def close(self) -> None:
         """End all workers and threads, now. Batches that you hold stay valid; twice is fine."""
         self._finalizer()
+        self._dataset.let_go()
         self._buffers = None
         if self._equal_steps is not None:
             self._equal_steps.close()
@@ -251,7 +251,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         order = self._the_order()
         taken = gone_on(self._standing, order.begin(self._epoch))
         part = taken.part
-        self._dataset.epoch_begins(part.epoch)
+        self._dataset.epoch_begins(part.epoch, has_calls(order))
         if self._standing is not None:
             self._standing.overtaken = True
         if self._equal_steps is not None:
@@ -312,7 +312,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         Workers make all batches of that epoch and of later ones after the call. They make batches
         again that they had made ahead without it. Workers that start later call the method too, and
         so does a run that resumes from a state. Every consumer must ask for the same calls. The
-        number of samples must not change.
+        number of samples must not change. Workers start with the data set as it is at `start()`:
+        what you did to your own object before that is not undone.
 
         Raises
         ------
@@ -347,6 +348,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
     @property
     def nb_samples(self) -> int | None:
         """Length of the data set; None for a stream."""
+        self._ask_length_again()
         if not self._length_is_known:
             self._learn_length(self._engine.count_samples())
         return self._nb_samples
@@ -418,6 +420,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
 
     def _part_at_hand(self) -> EpochPart:
         """That of the epoch that is being iterated, else of the next one."""
+        self._ask_length_again()
         self._apply_state()
         if self._standing is not None and self._standing.alive:
             return self._standing.taken.part
@@ -426,6 +429,19 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
     def _facts(self) -> dict[str, Any]:
         by_one = self._config.in_order and not isinstance(self._applied, (list, tuple))
         return facts_of(self._the_order(), self._config, self._epoch, by_one)
+
+    def _order_anew(self) -> None:
+        self._order = None
+        self._loaded = self._loaded or self._applied
+
+    def _ask_length_again(self) -> None:
+        """Until the start, it is what the user's own object says: workers are given that."""
+        own = None if self._engine.started else self._dataset.own()
+        if own is not None and self._engine.sees_changes:
+            size = self._engine.size_of(own)
+            if not self._length_is_known or size != (self._nb_samples, self._lengths):
+                self._learn_length(size)
+                self._order_anew()
 
     def _learn_length(self, size: Size) -> None:
         self._nb_samples, self._lengths = size

@@ -115,8 +115,8 @@ class Config:
         "(`__getitems__` is used where there is one), or a stream (with `__iter__`), each item of "
         "which comes once over all consumers and workers. Every worker calls it. Or a data set "
         "that is built already: it travels to the workers by pickle, as it is when the loader is "
-        "built (what you change in it later does not reach them). Or a `Mixture` of several data "
-        "sets",
+        "started (what you change in it later does not reach them; `docs/limits.md` names the "
+        "exceptions). Or a `Mixture` of several data sets",
         given="Callable[..., Any] | Any", shown="required",
     )
     dataset_kwargs: dict[str, Any] = option(

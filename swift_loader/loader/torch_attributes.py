@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import BatchSampler, Sampler, default_collate
 
 from swift_loader.errors import ConfigError
-from swift_loader.loader.as_built import warn_if_changed
+from swift_loader.loader.as_built import BUILT, STARTED, settings_of, warn_if_changed
+from swift_loader.loader.engine import Engine
 from swift_loader.loader.options import Config
 from swift_loader.loader.own_epoch import OwnEpoch
 from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart
 from swift_loader.order.planned import PlannedOrder
 from swift_loader.order.told import inner_of, inner_part
-from swift_loader.worker.recipe import Recipe, given
+from swift_loader.worker.recipe import given
 
 if TYPE_CHECKING:
     from swift_loader.loader.loader import SwiftLoader
@@ -29,11 +30,14 @@ class Dataset:
     """The data set of a loader, which keeps none: what is large would be in memory twice.
 
     It is the user's own object as long as the user has it. Otherwise it is built from the recipe,
-    whose arrays are views over the workers' shared memory, when somebody asks.
+    whose arrays are views over the workers' shared memory, when somebody asks. Until the start, one
+    that is not too large is kept, as workers are given what it is then.
     """
 
-    def __init__(self, config: Config, recipe: Callable[[], Recipe]) -> None:
-        self._recipe = recipe
+    def __init__(self, config: Config, engine: Engine) -> None:
+        self._engine = engine
+        self._functions = config.transform, config.collate_fn
+        self._kept: Any = None
         self._built: Any = None
         self._own: Callable[[], Any] = _nothing
         self._own_epoch = OwnEpoch()
@@ -45,6 +49,7 @@ class Dataset:
             own = config.dataset_kwargs["dataset"]
             self.name = type(own).__qualname__
             self._kind = type(own)
+            self._kept = own if engine.sees_changes else None
             self._of_object = frozenset(n for n, v in _attributes(own).items() if callable(v))
             try:
                 self._own = weakref.ref(own)
@@ -53,7 +58,7 @@ class Dataset:
 
     def has(self, method: str) -> bool | None:
         """Whether it has this method; None where that can't be told without building it."""
-        own = self._own()
+        own = self.own()
         known = own if own is not None else self._kind if self._built is None else self._built
         if known is None:
             return None
@@ -63,25 +68,44 @@ class Dataset:
 
     def get(self) -> Any:
         """Raises what the data set's constructor raises."""
-        own = self._own()
+        own = self.own()
         if own is not None:
             return own
         if self._built is None:
-            recipe = self._recipe()
+            recipe = self._engine.recipe()
             self._built = recipe.dataset_class(**recipe.dataset_kwargs)
         return self._built
 
-    def warn_if_changed(self, built: Mapping[str, Any] | None) -> None:
-        """Warn of a setting of the user's own object that is another one than in `built`."""
-        own = self._own()
-        if own is not None:
-            warn_if_changed(own, built)
+    def own(self) -> Any:
+        """The user's own object; None where it is gone, or there was only a class."""
+        return self._own() if self._kept is None else self._kept
 
-    def epoch_begins(self, epoch: int) -> None:
-        """Warn if the script has told the user's own object of another one."""
-        own = self._own()
+    def let_go(self) -> None:
+        """Nothing is started from it any more."""
+        self._kept = None
+
+    def start(self, is_told: bool) -> None:
+        """Workers are to start: give them the object as it is now, or warn if that can't be.
+
+        `is_told`: the script has asked for calls of it.
+        """
+        own, shipped = self.own(), self._engine.shipped
+        if shipped is None:
+            return
+        is_given = own is not None and self._engine.ship_again(own)
+        if not is_given and not is_told and shipped.settings is not None:
+            warn_if_changed(shipped.settings, own, *self._functions, since=BUILT)
+        shipped.settings = settings_of(own, *self._functions)
+        self.let_go()
+
+    def epoch_begins(self, epoch: int, is_told: bool) -> None:
+        """Warn of what the script has changed, or told its own object, that workers don't see."""
+        own, shipped = self.own(), self._engine.shipped
         if own is not None:
             self._own_epoch.check(own, epoch)
+        if shipped is not None and shipped.settings is not None:
+            known = settings_of(own, *self._functions) if is_told else shipped.settings
+            shipped.settings = warn_if_changed(known, own, *self._functions, since=STARTED)
 
 
 def _attributes(own: Any) -> dict[str, Any]:

@@ -25,6 +25,7 @@ __all__ = [
     "ToldOrder",
     "call_as_text",
     "calls_of",
+    "has_calls",
     "inner_number",
     "inner_of",
     "inner_part",
@@ -48,6 +49,11 @@ def inner_of(order: Order) -> Order:
 def inner_number(number: Number) -> Number:
     """The number as the inner order knows it."""
     return number._replace(plan_id=number.plan_id % _IDS)
+
+
+def has_calls(order: Order) -> bool:
+    """Whether the data set is told anything."""
+    return isinstance(order, ToldOrder) and bool(order.calls)
 
 
 def notes_of(order: Order) -> tuple[str, ...]:

@@ -124,13 +124,17 @@ DIFFERENCES: dict[str, Difference] = {
         "gone at the end of the epoch, unless `persistent_workers=True`",
         "stays for all epochs, as the workers do",
     ),
-    "changed before the start": Difference(
-        "What is changed in a data set (or `collate_fn`) after the loader is built and before the "
-        "first `iter`",
-        "workers see it: they get the data set at `iter`",
-        'workers get the data set as it was when the loader was built, unless `start_method="fork"`'
-        ", or `num_workers=0`, and a warning says so of a number or text that is another one; "
-        "`call_dataset` and `set_epoch` reach them",
+    "changed between epochs": Difference(
+        "What the script changes in a data set (or `collate_fn`) after the first `iter`",
+        "workers see it from the next `iter` on, unless `persistent_workers=True`",
+        "workers don't see it, as they stay, and a warning names a number or a text that has "
+        "changed; `call_dataset` and `set_epoch` reach them",
+    ),
+    "many workers": Difference(
+        "More workers than CPUs",
+        "a warning suggests no more than there are CPUs",
+        "no warning: workers often wait for disks or networks; "
+        '`worker_per_consumer="auto"` adds workers as long as the loop waits and CPUs are free',
     ),
     "no shuffler": Difference(
         "`shuffle=True` for data pipes without a shuffler",

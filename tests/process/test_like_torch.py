@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import pickle
 import subprocess
 import sys
@@ -302,3 +303,12 @@ def test_spawn_is_taken_where_the_script_has_no_file() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (found.stdout, found.stderr) == ("[[0, 1, 2], [3, 4, 5]]\n", "")
+
+
+def test_more_workers_than_cpus_get_no_warning_here() -> None:
+    many = (os.cpu_count() or 1) + 1
+    with pytest.warns(UserWarning, match="suggested max"):
+        DataLoader(ROWS, num_workers=many)
+    with warnings.catch_warnings():  # a difference that docs/moving.md names
+        warnings.simplefilter("error")
+        SwiftLoader(ROWS, num_workers=many, validate=False).close()

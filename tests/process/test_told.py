@@ -276,30 +276,6 @@ def test_what_can_not_be_called_is_refused() -> None:
             next(iter(loader))
 
 
-class Sized(datasets.Numbers):
-    size = 1
-
-    def __getitem__(self, index: int) -> int:
-        return self.size
-
-
-@pytest.mark.filterwarnings("ignore:the Sized was changed")
-@pytest.mark.parametrize(
-    ("options", "seen"),
-    [({}, 1), ({"start_method": "thread"}, 1), ({"num_workers": 0}, 64)],
-    ids=str,
-)
-def test_workers_have_the_data_set_as_it_was_when_the_loader_was_built(
-    options: dict[str, Any], seen: int
-) -> None:
-    dataset = Sized(4)
-    theirs = DataLoader(dataset, batch_size=4, num_workers=1, multiprocessing_context="fork")
-    with SwiftLoader(dataset, batch_size=4, **options) as ours:
-        dataset.size = 64
-        assert next(iter(theirs)).tolist() == [64] * 4  # a difference that docs/moving.md names
-        assert next(iter(ours)).tolist() == [seen] * 4
-
-
 class Handing(datasets.Numbers):
     """Has the methods of another object."""
 
@@ -367,53 +343,6 @@ def test_a_sampler_of_a_data_set_that_is_told_goes_on_where_it_was() -> None:
         again = list(loader)
         assert [batch[0].tolist() for batch in again] == [batch[0].tolist() for batch in rest]
         assert {row for batch in again for row in told(batch)} == {(0, 1, 7)}
-
-
-class Resized:
-    """Its samples are of a size that the script may change."""
-
-    def __init__(self) -> None:
-        self.size = 32
-        self.epoch = 0
-        self._hits = 0
-
-    def __len__(self) -> int:
-        return 2
-
-    def __getitem__(self, i: int) -> int:
-        return self.size
-
-    def resize(self, size: int) -> None:
-        self.size = size
-
-
-def test_a_data_set_that_is_changed_before_the_start_is_not_passed_over_in_silence() -> None:
-    dataset = Resized()
-    with SwiftLoader(dataset, num_workers=1) as loader:
-        dataset.size, dataset.epoch, dataset._hits = 64, 3, 5
-        with pytest.warns(
-            RuntimeWarning, match=r"Resized was .* \(size was 32, is now 64\)"
-        ) as told:
-            loader.start()
-        assert [one.filename for one in told] == [__file__]
-        assert [batch.item() for batch in loader] == [32, 32]
-        with loader.with_options(shuffle=True) as other:
-            with pytest.warns(RuntimeWarning, match="size was 32"):
-                other.start()
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_data_set_that_workers_have_as_it_is_now_needs_no_warning() -> None:
-    for options in ({"num_workers": 1, "start_method": "fork"}, {"num_workers": 0}):
-        dataset = Resized()
-        with SwiftLoader(dataset, **options) as loader:  # type: ignore[arg-type]
-            dataset.size = 64
-            assert [batch.item() for batch in loader] == [64, 64]
-    dataset = Resized()
-    with SwiftLoader(dataset, num_workers=1) as loader:
-        dataset.resize(64)
-        loader.call_dataset("resize", 64)
-        assert [batch.item() for batch in loader] == [64, 64]
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

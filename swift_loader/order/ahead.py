@@ -25,13 +25,18 @@ _LOOKED_AT, _LONGEST = 1000, 100_000  # batches
 
 
 def undisturbed(
-    rest: Iterator[Any], used: GlobalGenerators, stood: Mapping[str, Any], k: int, length: int
+    rest: Iterator[Any],
+    used: GlobalGenerators,
+    stood: Mapping[str, Any] | None,
+    k: int,
+    length: int,
 ) -> Iterator[Any]:
     """`rest`, which other draws from the global generators can't change.
 
-    `stood`: how these stood after the first batch. `k`: batches that were passed over. `length`: of
-    the epoch, as the sampler says. Most samplers draw all their keys before the first: nothing is
-    drawn in as many batches as were passed over, and their rest is asked for as it is wanted.
+    `stood`: how these stood after the first batch; None where one is yet to be drawn from. `k`:
+    batches that were passed over. `length`: of the epoch, as the sampler says. Most samplers draw
+    all their keys before the first: nothing is drawn in as many batches as were passed over, and
+    their rest is asked for as it is wanted.
 
     Raises `StateError` where there is no end.
     """

@@ -16,7 +16,7 @@ from swift_loader.order.state import refuse_state
 
 __all__ = [
     *("GLOBALS", "GlobalGenerators", "generators_of", "go_on_from", "read_generators"),
-    *("come_forward", "draw_seed", "set_generator", "state_of", "states_to_come"),
+    *("come_forward", "draw_seed", "set_generator", "stands_at", "state_of", "states_to_come"),
 ]
 
 _DEEPEST = 3  # attributes of attributes of a sampler
@@ -67,6 +67,21 @@ def set_generator(generator: Any, state: Any) -> None:
     how = _accessors(generator)
     assert how is not None
     how[1](generator, state)
+
+
+def stands_at(generator: Any, state: Any) -> bool:
+    """Whether nobody has drawn from a global generator since `state_of` gave this."""
+    return _are_equal(state_of(generator), state)
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, tuple) and len(one) < _LARGEST:  # numpy's, which holds an array
+        return all(map(_are_equal, one, other))
+    return bool(one == other)
 
 
 def generators_of(sampler: Any) -> dict[str, Any]:
@@ -151,9 +166,10 @@ class GlobalGenerators:
         return {name: to_plain(state_of(one), name) for name, one in GLOBALS.items()}
 
     @property
-    def drawn_from(self) -> bool:
-        """Whether one is not where it was on entering."""
-        return self.now() != self._at_first
+    def drawn_from(self) -> set[str]:
+        """The names of those that are not where they were on entering."""
+        now = self.now()
+        return {name for name, state in self._at_first.items() if now[name] != state}
 
     def again(self, states: Mapping[str, Any]) -> None:
         """Back to where they stood on entering, and those that `states` names to these."""

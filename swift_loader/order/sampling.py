@@ -3,9 +3,9 @@
 A sampler that has ``state_dict`` and ``load_state_dict`` is asked after each batch that it gives,
 since more is drawn than the training loop has had. From any other, the epoch is drawn again and
 what was delivered is passed over. For that, the state holds the generators that are attributes of
-the sampler, as they were before the epoch, and those global ones (torch, numpy, `random`) that
-its first batch drew from, as they were before that. A checksum of the keys that were delivered
-tells whether the sampler gives them again; where it doesn't, the rest can't be right either.
+the sampler, as they were before the epoch, and those global ones (torch, numpy, `random`) that it
+drew from, as they were before it first did. A checksum of the keys that were delivered tells
+whether the sampler gives them again; where it doesn't, the rest can't be right either.
 
 After that, the global generators stand again where the script has them. In the next epoch, they are
 brought to where the undisturbed run has them, unless the script has done so or draws by itself.
@@ -38,6 +38,7 @@ from swift_loader.order.generators import (
     go_on_from,
     read_generators,
     set_generator,
+    stands_at,
     state_of,
     states_to_come,
 )
@@ -48,6 +49,11 @@ from swift_loader.order.state import integer, refuse_state
 
 __all__ = ["Replay", "Sampling"]
 
+_LATE = (
+    "after the resume, the sampler draws from a global generator ({}) from which it had drawn "
+    "nothing when the state was saved, so its keys are those of the undisturbed run only if the "
+    "script has brought that generator back: {}"
+)
 _END: Any = object()
 _LOOKED_AT = 100  # batches
 
@@ -111,6 +117,9 @@ class Sampling:
             (o for o in both if hasattr(o, "state_dict") and hasattr(o, "load_state_dict")), None
         )
         self._generators = {} if self._stateful is not None else generators_of(source)
+        # Torch's own draw before their first batch. Looking takes a tenth of a millisecond a batch.
+        known = all(one is None or _is_known(one) for one in both)
+        self._may_draw = self._stateful is None and not known
         self._drawn: _Drawn | None = None
         self._first: int | None = None  # checksum of the first batch of the run
         self._repeats = False  # the last epoch began as the first one did
@@ -183,9 +192,12 @@ class Sampling:
                     raise _other(
                         f"did not give the same {part.first} batches again that it gave before"
                     )
-                if self._stateful is None and batch is not _END and used.drawn_from:
+                drawn_from = used.drawn_from
+                yet = replay.globals.keys() - drawn_from  # the loop was not as far as the sampler
+                if self._stateful is None and batch is not _END and (drawn_from or yet):
                     rest = chain((batch,), batches)
-                    batches = undisturbed(rest, used, stood, k, drawn.length or 0)
+                    seen = None if yet else stood
+                    batches = undisturbed(rest, used, seen, k, drawn.length or 0)
                     batch = next(batches, _END)
         self._epochs.look()
         drawn.globals = used.before
@@ -204,7 +216,7 @@ class Sampling:
             for old in [old for old in islice(drawn.after, 2) if old < drawn.taken.first]:
                 del drawn.after[old]
             yield k - 1, details
-            batch = next(batches, _END)
+            batch = self._next(batches, drawn, replay is not None)
         self._epochs.look()
         if self._stateful is None and drawn.length is None:
             drawn.length = k
@@ -217,6 +229,22 @@ class Sampling:
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+    def _next(self, batches: Iterator[Any], drawn: _Drawn, is_resumed: bool) -> Any:
+        """The next batch. Where it is the first to draw from a global generator, that is noted."""
+        if not self._may_draw:
+            return next(batches, _END)
+        stood = {name: state_of(GLOBALS[name]) for name in GLOBALS.keys() - drawn.globals.keys()}
+        batch = next(batches, _END)
+        late = {name: it for name, it in stood.items() if not stands_at(GLOBALS[name], it)}
+        if late:
+            plain = {name: to_plain(state, name) for name, state in late.items()}
+            drawn.globals = {**drawn.globals, **plain}
+            self._drawn_from |= late.keys()
+            if is_resumed:
+                text = _LATE.format(" and ".join(sorted(late)), STATELESS)
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return batch
 
     def checksum(self, k: int) -> int | None:
         """Of the keys of the first `k + 1` batches; None where they have not been drawn.
@@ -336,6 +364,11 @@ class Sampling:
         while batch := list(islice(keys, self._batch_size)):
             if len(batch) == self._batch_size or not self._drop_last:
                 yield batch
+
+
+def _is_known(sampler: Any) -> bool:
+    kind = type(sampler)
+    return kind in (list, tuple, range) or kind.__module__.startswith("torch.utils.data.")
 
 
 def _saved(

@@ -127,6 +127,16 @@ def in_blocks() -> Iterator[int]:
         yield from (first + np.random.permutation(20)).tolist()
 
 
+def late(draw: Any) -> Any:
+    """Keys that are drawn after the first four batches."""
+
+    def keys() -> Iterator[int]:
+        yield from range(16)
+        yield from (16 + int(one) for one in draw(N - 16))
+
+    return keys
+
+
 EXACT: dict[str, Any] = {
     "random": lambda: RandomSampler(range(N)),
     "weighted": lambda: WeightedRandomSampler([1.0] * N, N),
@@ -151,11 +161,11 @@ EXACT: dict[str, Any] = {
 LOST: dict[str, Any] = {"counts": Counts, "grows": Grows, "grows and says": GrowsAndSays}
 
 
-def loader_with(sampler: Any) -> SwiftLoader:
+def loader_with(sampler: Any, **more: Any) -> SwiftLoader:
     torch.manual_seed(11)
     np.random.seed(11)
     random.seed(11)
-    options: dict[str, Any] = {"num_workers": 0, "validate": False, "collate_fn": list}
+    options: dict[str, Any] = {"num_workers": 0, "validate": False, "collate_fn": list, **more}
     if isinstance(sampler, BatchSampler):
         return SwiftLoader(range(N), batch_sampler=sampler, **options)
     return SwiftLoader(range(N), batch_size=4, sampler=sampler, **options)
@@ -220,6 +230,57 @@ def test_a_sampler_that_draws_as_it_goes_leaves_the_scripts_numbers_alone_after_
             assert np.random.rand() == own.rand()
             got.append(batch)
         assert got == want
+
+
+LATE = {
+    "numpy": np.random.permutation,
+    "python": lambda n: random.sample(range(n), n),
+    "torch": lambda n: torch.randperm(n).tolist(),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("steps", [5, 7])
+@pytest.mark.parametrize("name", LATE)
+def test_a_sampler_that_draws_late_goes_on_with_the_keys_of_the_undisturbed_run(
+    name: str, steps: int, workers: int
+) -> None:
+    sampler = Draws(late(LATE[name]))
+    with loader_with(sampler, num_workers=workers) as loader:
+        list(loader)
+        iterator = iter(loader)
+        for _ in range(steps):
+            next(iterator)
+        state, rest = json.loads(json.dumps(loader.state_dict())), list(iterator)
+    with loader_with(sampler, num_workers=workers) as loader:
+        np.random.seed(99)
+        random.seed(99)
+        loader.load_state_dict(state)
+        assert list(loader) == rest
+
+
+def test_what_a_sampler_had_drawn_ahead_of_the_loop_comes_after_a_resume() -> None:
+    sampler = Draws(late(np.random.permutation))
+    with loader_with(sampler, num_workers=1, data_queue_size=30) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        state, rest = loader.state_dict(), list(iterator)
+    with loader_with(sampler, num_workers=1, data_queue_size=30) as loader:
+        np.random.seed(99)
+        loader.load_state_dict(state)
+        assert list(loader) == rest
+
+
+def test_a_sampler_that_draws_after_the_state_was_saved_is_not_passed_over_in_silence() -> None:
+    sampler = Draws(late(np.random.permutation))
+    with loader_with(sampler) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        state = loader.state_dict()
+    with loader_with(sampler) as loader:
+        loader.load_state_dict(state)
+        with pytest.warns(RuntimeWarning, match=r"after the resume.*\(numpy\)"):
+            list(loader)
 
 
 def test_a_sampler_whose_generator_the_loop_draws_from_too_is_refused_after_a_resume() -> None:

@@ -125,8 +125,10 @@ class Engine:
 
     @property
     def sees_changes(self) -> bool:
-        """Whether `ship_again` does anything: for a data set that was given built."""
-        return self.shipped is not None and self.shipped.compares
+        """Whether batches are those of a data set as it is at the start: it was given built."""
+        if self._own is not None:
+            return self._own.dataset_class is given
+        return self.shipped is not None and self.shipped.follows
 
     def ship_again(self, dataset: Any) -> bool:
         """Give workers that are to start the user's things as they are now, with this data set.
@@ -134,7 +136,7 @@ class Engine:
         False: workers have what was shipped before, and nobody can tell whether that is the same.
         """
         shipped = self.shipped
-        if shipped is None or not shipped.compares:
+        if shipped is None or not shipped.follows:
             return False
         recipe = self._recipe_of(dataset)
         is_there = shipped.has(recipe)

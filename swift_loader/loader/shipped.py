@@ -28,7 +28,8 @@ class Shipped:
     """One region with a recipe in it, of which `fd` is a descriptor.
 
     `elsewhere`: some workers are on other machines. `settings`: see `as_built`; None as long as
-    workers would get what is there when they start.
+    workers would get what is there when they start. `follows`: whether changes until then reach
+    them.
     """
 
     def __init__(self, recipe: Recipe, method: StartMethod, elsewhere: bool) -> None:
@@ -43,7 +44,7 @@ class Shipped:
             payload = self._packed(recipe)
             self.settings = _settings_of(recipe)
         self._lay(payload)
-        self.compares = method != "fork" and recipe.dataset_class is given and self._is_small
+        self.follows = recipe.dataset_class is given and (method == "fork" or self._is_small)
 
     @classmethod
     def like(cls, other: Shipped) -> Shipped:
@@ -62,6 +63,8 @@ class Shipped:
         """Whether workers would get `recipe` from the region; None where nobody can tell, as it
         can't be packed any more.
         """
+        if self._forked is not None:
+            return True
         payload = self._packed_again(recipe)
         if payload is None:
             return None

@@ -90,13 +90,13 @@ class Dataset:
         `is_told`: the script has asked for calls of it.
         """
         own, shipped = self.own(), self._engine.shipped
+        self.let_go()
         if shipped is None:
             return
         is_given = own is not None and self._engine.ship_again(own)
         if not is_given and not is_told and shipped.settings is not None:
             warn_if_changed(shipped.settings, own, *self._functions, since=BUILT)
         shipped.settings = settings_of(own, *self._functions)
-        self.let_go()
 
     def epoch_begins(self, epoch: int, is_told: bool) -> None:
         """Warn of what the script has changed, or told its own object, that workers don't see."""

@@ -207,6 +207,16 @@ def test_a_wrapper_that_only_the_loader_has_is_seen_too() -> None:
         assert [sample[0] for sample in next(iter(loader))] == ["0x0", "0x2"]
 
 
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_len_is_that_of_a_list_as_it_is(way: dict[str, Any]) -> None:
+    dataset = [1, 2, 3, 4]
+    with SwiftLoader(dataset, batch_size=2, **way) as loader:
+        assert len(loader) == 2
+        dataset.append(5)
+        assert (len(loader), loader.nb_samples) == (3, 5)
+        assert len(list(loader)) == 3
+
+
 def test_len_is_that_of_the_data_set_as_it_is() -> None:
     dataset = Sized(4)
     with SwiftLoader(dataset, batch_size=2) as loader:

@@ -40,9 +40,11 @@ MADE_BY_CLASS_STATEMENT = 1 << 9  # the interpreter's flag, in `__flags__`, for 
 _IN_BODY = ("__module__", "__qualname__", "__doc__", "__slots__", "__orig_bases__")
 #: are there when the class has been made
 _MADE_BY_TYPE = {"__dict__", "__weakref__", "_abc_impl", *_IN_BODY}
-#: make the annotations when they are asked for, since Python 3.14: these travel instead; and what
-#: `pickle` keeps with the first object of the class
-_MADE_LATER = {"__annotate_func__", "__annotations_cache__", "__slotnames__"}
+#: annotations, which travel by themselves, and what makes them since Python 3.14; and what
+#: `pickle` keeps in a class with its first object
+_MADE_LATER = {
+    *("__annotate_func__", "__annotations__", "__annotations_cache__", "__slotnames__"),
+}
 _MADE_BY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 #: what an enumeration holds beside its members; the rest its metaclass makes
 _METHODS = (FunctionType, property, classmethod, staticmethod, cached_property)
@@ -240,7 +242,8 @@ def set_attributes(kind: type, attributes: dict[str, Any]) -> None:
 
 def _reduce_named_tuple(kind: Any) -> Reduced:
     names = kind.__name__, kind.__module__, kind.__qualname__
-    bare = set(vars(namedtuple("bare", kind._fields)))  # the collector may empty the class's own
+    other = namedtuple("other", kind._fields)  # type: ignore[misc]
+    bare = vars(other)  # empty once the collector has the class
     rest = {
         name: value
         for name, value in vars(kind).items()
@@ -265,7 +268,8 @@ def _reduce_enum(kind: EnumMeta) -> Reduced:
     members: dict[str, Enum] = dict(kind.__members__.items())
     values = [(name, member._value_) for name, member in members.items()]
     names = kind.__name__, kind.__module__, kind.__qualname__, kind.__doc__
-    bare = set(vars(Enum("bare", ["member"])))
+    other = Enum("other", ["member"])
+    bare = vars(other)
     of_class = {
         name: value
         for name, value in vars(kind).items()

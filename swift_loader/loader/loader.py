@@ -420,7 +420,6 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
 
     def _part_at_hand(self) -> EpochPart:
         """That of the epoch that is being iterated, else of the next one."""
-        self._ask_length_again()
         self._apply_state()
         if self._standing is not None and self._standing.alive:
             return self._standing.taken.part
@@ -450,6 +449,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
             check_equal_steps(size.nb_samples)
 
     def _apply_state(self) -> None:
+        self._ask_length_again()
         if self._loaded is not None:
             loaded, self._loaded = self._loaded, None  # what is refused leaves all as it was
             ahead = self._config.prefetch_epochs > 0

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
-from swift_loader import SwiftLoader
+from swift_loader import StateError, SwiftLoader
 from swift_loader.loader import shipped
 from tests import datasets
 from tests.process.scripts import printed_by
@@ -238,6 +238,12 @@ def test_a_state_of_a_data_set_that_has_grown_since_is_refused_as_at_the_start()
         state = loader.state_dict()
     dataset = Sized(4)
     with SwiftLoader(dataset, batch_size=2) as loader:
+        dataset.n = 8
+        loader.load_state_dict(state)
+        assert len(loader) == 3
+        dataset.n = 4
+        with pytest.raises(StateError):
+            len(loader)
         dataset.n = 8
         loader.load_state_dict(state)
         assert len(loader) == 3

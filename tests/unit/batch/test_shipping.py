@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import abc
 import collections
+import copy
 import dataclasses
 import datetime
 import enum
 import functools
+import gc
 import io
 import math
 import mmap
@@ -29,7 +31,7 @@ import numpy as np
 import pytest
 import torch
 
-from swift_loader.batch import identity
+from swift_loader.batch import identity, shipping
 from swift_loader.batch.arena import Arena
 from swift_loader.batch.codec import decode, encode
 from swift_loader.batch.large import hold
@@ -1070,3 +1072,69 @@ def test_large_bytes_are_made_once_before_the_fork_or_in_whoever_unpacks() -> No
         assert first == text
     finally:
         hold("none", ())
+
+
+def _of_all_kinds() -> dict[str, Any]:
+    class Point(NamedTuple):
+        x: int
+        y: str = "text with blanks"
+
+    class Colour(enum.Enum):
+        red = 1
+
+    class Base(abc.ABC):
+        @abc.abstractmethod
+        def size(self) -> int: ...
+
+    class Child(Base):
+        def __init__(self) -> None:
+            self.point = Point(1)
+            self.colours = {"red", "green", "blue"}
+
+        def size(self) -> int:
+            return len([lambda: "another text", Colour.red, 123456789])
+
+    values = np.arange(3000.0)
+    block = bytes(2 << 20)
+    kwargs = {"it": Child(), "block": block, "values": values, "part": values[::3]}
+    tensors = [torch.arange(5000), torch.ones(3, 4).T, torch.Generator()]
+    return {"dataset_kwargs": kwargs, "tensors": tensors, "f": lambda: values}
+
+
+def test_the_same_things_lie_in_a_region_and_others_do_not() -> None:
+    parts = _of_all_kinds()
+    region = memoryview(region_of(pack(parts)))
+    child = parts["dataset_kwargs"]["it"]
+    copy.copy(child)  # pickle keeps a list of slots in the class
+    text = child.size.__func__.__code__.co_consts  # `marshal` counts who refers to these
+    assert not type(child).__annotations__  # made when they are asked for
+    assert pack(parts).lies_in(region)
+    with patch.object(shipping, "tracker", return_value=None if shipping.tracker() else 3):
+        assert pack(parts).lies_in(region)
+    assert text
+    parts["dataset_kwargs"]["values"][2999] = 0
+    assert not pack(parts).lies_in(region)
+    parts["dataset_kwargs"]["values"][2999] = 2999
+    assert pack(parts).lies_in(region)
+    for change in (
+        lambda: child.colours.add("x"),
+        lambda: parts["tensors"][0].__setitem__(4999, 0),
+        lambda: parts["tensors"].append(torch.arange(5000)),
+        lambda: setattr(type(child), "size", len),
+        lambda: parts["dataset_kwargs"].update(block=bytes(1 << 20)),
+    ):
+        region = memoryview(region_of(pack(parts)))
+        assert pack(parts).lies_in(region)
+        change()
+        assert not pack(parts).lies_in(region)
+
+
+def test_the_collector_changes_nothing_in_what_is_packed() -> None:
+    parts = _of_all_kinds()
+    region = memoryview(region_of(pack(parts)))
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        assert all(pack(parts).lies_in(region) for _ in range(20))
+    finally:
+        gc.set_threshold(*before)

@@ -31,7 +31,7 @@ from swift_loader.loader.meshes import started
 from swift_loader.loader.mixtures import counting_sources, warn_of_other_mixture
 from swift_loader.loader.options import Config, parameters_text
 from swift_loader.loader.orders import check_one_stands, facts_of, order_of, sampling_of
-from swift_loader.loader.seeds import chosen_seed, default_seed
+from swift_loader.loader.seeds import chosen_seed, default_seed, seed_of
 from swift_loader.loader.seen import Seen
 from swift_loader.loader.signature import Batch_co
 from swift_loader.loader.static_buffers import StaticBuffers
@@ -176,6 +176,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         self._cut = target.cut
         self._consumer = consumer_index
         collective = mesh is not None or is_collective(self._config.nb_consumer)
+        if self._config.generator is not None:  # which the script may have seeded since
+            self._seed = seed_of(self._config.generator)
         if self._seed is None:
             self._seed = agree_on_seed() if collective else default_seed(self.nb_consumer)
         self._splits = decided_by_all(self._look, self.nb_consumer, collective)

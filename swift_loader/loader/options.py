@@ -53,6 +53,7 @@ from swift_loader.loader.checks import (
 )
 from swift_loader.loader.data_pipes import with_shuffle
 from swift_loader.loader.names import by_own_names
+from swift_loader.loader.seeds import seed_of
 from swift_loader.pipeline.elsewhere import RemoteWorkers, remote_workers_of
 from swift_loader.sources.alike import to_be_alike
 from swift_loader.sources.mixture import Mixing, Mixture
@@ -401,7 +402,7 @@ class Config:
     )
     # ---- as torch's `DataLoader` has them
     generator: torch.Generator | None = option(
-        None, optional(torch_generator), TORCH, "its initial seed becomes the `seed`"
+        None, optional(torch_generator), TORCH, "its initial seed at the start becomes the `seed`"
     )
     pin_memory: bool = option(
         False, flag, TORCH,
@@ -453,7 +454,7 @@ class Config:
         if values["generator"] is not None:
             if values["seed"] is not None:
                 refuse("generator", "…", "seed is given too: give one of them")
-            values["seed"] = values["generator"].initial_seed() % 2**63
+            values["seed"] = seed_of(values["generator"])
         kwargs = named.get("dataset_kwargs", ("", None))[1]
         if isinstance(values["dataset_class"], Mixture):
             values["mixing"] = mixing_of(values, values["dataset_class"], kwargs)

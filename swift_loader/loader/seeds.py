@@ -10,7 +10,7 @@ from swift_loader.errors import refuse
 from swift_loader.loader.checks import MAX_SEED
 from swift_loader.ranks.agreement import known_rank
 
-__all__ = ["chosen_seed", "default_seed"]
+__all__ = ["chosen_seed", "default_seed", "seed_of"]
 
 _FIXED = 0  # never the clock, or two consumers would disagree
 _CHOSEN_BELOW = 2**32  # as numpy wants it; a process that nobody seeds has 64 random bits
@@ -31,6 +31,11 @@ def chosen_seed(option: int | None) -> int | None:
         refuse("PL_GLOBAL_SEED", text, f"the environment variable must be a whole number in "
                f"[0, {MAX_SEED}]; lightning.seed_everything sets it")  # fmt: skip
     return seed
+
+
+def seed_of(generator: torch.Generator) -> int:
+    """What the script gave its ``manual_seed``, for good or until it does so again."""
+    return generator.initial_seed() % 2**63
 
 
 def default_seed(nb_consumer: int) -> int:

@@ -373,6 +373,18 @@ def test_what_is_changed_after_the_start_is_told_once_for_each_change(way: dict[
                 assert next(iter(loader))[0] == 1
 
 
+def test_a_generator_counts_as_it_is_at_the_start() -> None:
+    def order(seed_first: bool) -> list[int]:
+        generator = torch.Generator()
+        if seed_first:
+            generator.manual_seed(5)
+        with SwiftLoader(range(50), shuffle=True, generator=generator) as loader:
+            generator.manual_seed(5)
+            return [int(batch) for batch in loader]
+
+    assert order(False) == order(True)
+
+
 def test_torch_has_workers_that_see_what_is_changed_between_epochs() -> None:
     dataset = Sized()
     theirs: Any = DataLoader(

@@ -9,7 +9,8 @@ if ! .venv/bin/pip --version >/dev/null 2>&1; then # none yet, half made, or mov
 fi
 if [ "$(cat .venv/installed 2>/dev/null)" != "$wanted" ]; then
     .venv/bin/pip install --no-compile -c constraints.txt -e '.[test,examples,frameworks,docs]'
-    # As pip would, but on all cores. A few packages bring templates that are no Python: no matter.
-    .venv/bin/python -m compileall -qq -j 0 .venv/lib || true
+    # As pip would, but on all cores, and only what every process imports. One file of it
+    # is a template that is no Python: no matter.
+    .venv/bin/python -m compileall -qq -j 0 .venv/lib/python*/site-packages/torch || true
     echo "$wanted" >.venv/installed
 fi

@@ -15,8 +15,8 @@ from pathlib import Path
 import hypothesis
 import psutil
 import pytest
-import torch
 
+from swift_loader.batch.seeding import generators_untouched
 from swift_loader.worker.launch import Zygote
 
 # A process to fork from, whose own parent was killed, sees that once it has imported torch.
@@ -50,10 +50,11 @@ def own_folder_of_ray() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_seed() -> Iterator[None]:
-    """A test may seed torch, which is the default seed of loaders: not those of other tests."""
-    state = torch.get_rng_state()
-    yield
-    torch.set_rng_state(state)
+    """A test may seed torch, which is the default seed of loaders: not those of other tests. Nor are
+    there generators of a batch that a test has made in this process.
+    """
+    with generators_untouched():
+        yield
 
 
 class Inventory:

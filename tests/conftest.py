@@ -50,8 +50,9 @@ def own_folder_of_ray() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_seed() -> Iterator[None]:
-    """A test may seed torch, which is the default seed of loaders: not those of other tests. Nor are
-    there generators of a batch that a test has made in this process.
+    """A test may seed torch, which is the default seed of loaders: not those of other tests.
+
+    Nor are there generators of a batch that another test has made in this process.
     """
     with generators_untouched():
         yield

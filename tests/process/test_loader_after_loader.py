@@ -9,7 +9,6 @@ import textwrap
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.process.scripts import PREAMBLE, assert_gone, command, environment, printed_by
 
@@ -18,17 +17,28 @@ SCRIPT = (
     + """
 import psutil
 
+class Text:
+    def __init__(self, text):
+        self.text = text
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        return self.text[i]
+
+def wait_until(holds):
+    deadline_s = time.monotonic() + 20
+    while not holds() and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+
 def below():
     # The process that workers are forked from, and what it has forked.
     return [child.pid for child in psutil.Process().children(recursive=True)]
 
-def use(**options):
+def use(idle=1, **options):
     with SwiftLoader(Dataset, {"n": 8}, batch_size=2, **options) as loader:
         batches = [numbers.tolist() for _, numbers in loader]
         assert sorted(sum(batches, [])) == list(range(8)), batches
-    deadline_s = time.monotonic() + 20
-    while len(below()) > 1 and time.monotonic() < deadline_s:
-        time.sleep(0.01)  # a worker that was killed is reaped a moment later
+    wait_until(lambda: len(below()) <= idle)  # a worker that was killed is reaped a moment later
     return below()
 
 def main():
@@ -44,130 +54,81 @@ def script(main: str) -> str:
     return SCRIPT.replace("    ...\n", textwrap.indent(textwrap.dedent(main), "    "))
 
 
-@pytest.mark.parametrize("method", ["main", "fresh"])
-def test_the_next_loader_takes_its_workers_from_the_same_process(
-    method: str, tmp_path: Path
-) -> None:
+def test_the_next_loader_takes_its_workers_from_the_same_process(tmp_path: Path) -> None:
     out, err = printed_by(
-        script(f"""
-        seen = [use(start_method="{method}") for _ in range(3)]
-        print(*sum(seen, []))
+        script("""
+        print(use(start_method="fork"))  # such a one ends with its loader
+        print(*use(), *use(), *use())
+        print(*(len(use(2, start_method="fresh")) for _ in range(2)))
         """),
         tmp_path,
         warns=True,
     )
-    pids = [int(word) for word in out.split()]
-    assert len(pids) == 3
-    assert len(set(pids)) == 1
-    assert not psutil.pid_exists(pids[0])  # it has ended with the script
+    forked, pids, of_two_methods = out.splitlines()
+    assert forked == "[]"
+    first, *others = pids.split()
+    assert others == [first, first]
+    assert of_two_methods == "2 2"
+    assert not psutil.pid_exists(int(first))  # it has ended with the script
     assert err == ""
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        'os.environ["SOME_SETTING"] = "1"',
-        'os.chdir("/")',
-        'sys.path.append("/nowhere")',
-        "os.dup2(os.open(os.devnull, os.O_WRONLY), 2)",
-    ],
-)
-def test_another_one_is_started_where_it_would_be_born_to_something_else(
-    change: str, tmp_path: Path
-) -> None:
-    out, _ = printed_by(
-        script(f"""
-        (first,) = use()
-        {change}
-        (second,) = use()
-        print(first != second, psutil.pid_exists(first))
-        """),
-        tmp_path,
-    )
-    assert out == "True False\n"
-
-
-def test_another_one_is_started_where_it_was_killed_between_two_loaders(tmp_path: Path) -> None:
+def test_another_one_is_started_where_it_would_be_born_to_something_else(tmp_path: Path) -> None:
     out, _ = printed_by(
         script("""
-        (first,) = use()
-        os.kill(first, signal.SIGKILL)
-        psutil.Process(first).wait(20)
-        (second,) = use()
-        print(first != second)
+        def killed():
+            os.kill(last, signal.SIGKILL)
+            psutil.Process(last).wait(20)
+
+        (last,) = use()
+        for change in (
+            lambda: os.environ.update(SOME_SETTING="1"),
+            lambda: os.chdir("/"),
+            lambda: sys.path.append("/nowhere"),
+            lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2),
+            killed,
+        ):
+            change()
+            (this,) = use()
+            print(this != last, psutil.pid_exists(last))
+            last = this
         """),
         tmp_path,
     )
-    assert out == "True\n"
-
-
-def test_a_forked_one_ends_with_its_loader(tmp_path: Path) -> None:
-    out, _ = printed_by(script('print(use(start_method="fork"))'), tmp_path)
-    assert out == "[]\n"
+    assert out == 5 * "True False\n"
 
 
 def test_it_holds_no_bytes_of_a_loader_that_is_closed(tmp_path: Path) -> None:
     out, _ = printed_by(
-        """
-import time, psutil
-from swift_loader import SwiftLoader
-
-class Text:
-    def __init__(self, text):
-        self.text = text
-    def __len__(self):
-        return 8
-    def __getitem__(self, i):
-        return self.text[i]
-
-if __name__ == "__main__":
-    with SwiftLoader(Text, {"text": bytes(1 << 28)}, batch_size=2) as loader:
-        assert len(list(loader)) == 4
-        (it,) = psutil.Process().children()
-        held = it.memory_info().rss
-    deadline_s = time.monotonic() + 20
-    while held - it.memory_info().rss < 1 << 28 and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    print(held - it.memory_info().rss >= 1 << 28)
-""",
-        tmp_path,
-    )
-    assert out == "True\n"
-
-
-@pytest.mark.parametrize("ending", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_it_ends_with_a_process_that_cleans_nothing_up(ending: str, tmp_path: Path) -> None:
-    found = tmp_path / "pid"
-    text = script(f"""
-    (pid,) = use()
-    open({str(found)!r}, "w").write(str(pid))
-    if os.fork() == 0:  # has the descriptors of its parent
-        time.sleep(60)
-        os._exit(0)
-    {ending}
-    """)
-    path = tmp_path / "script.py"
-    path.write_text(text)
-    run = subprocess.Popen(command(path), env=environment(), start_new_session=True)
-    run.wait(timeout=60)
-    pid = int(found.read_text())
-    try:
-        assert_gone([psutil.Process(pid)] if psutil.pid_exists(pid) else [])
-    finally:
-        os.killpg(run.pid, signal.SIGKILL)  # the one that was forked
-
-
-def test_a_loader_is_built_at_once_after_another(tmp_path: Path) -> None:
-    """Not a time, but work: torch is not imported again."""
-    out, _ = printed_by(
         script("""
-        (pid,) = use()
-        it = psutil.Process(pid)
-        before_s = sum(it.cpu_times()[:2])
-        for _ in range(5):
-            use()
-        print(sum(it.cpu_times()[:2]) < 2 * before_s)
+        with SwiftLoader(Text, {"text": bytes(1 << 27)}, batch_size=2) as loader:
+            assert len(list(loader)) == 4
+            (it,) = psutil.Process().children()
+            held = it.memory_info().rss
+        wait_until(lambda: held - it.memory_info().rss >= 1 << 27)
+        print(held - it.memory_info().rss >= 1 << 27)
         """),
         tmp_path,
     )
     assert out == "True\n"
+
+
+def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    path, found = tmp_path / "script.py", tmp_path / "pid"
+    path.write_text(
+        script(f"""
+        (pid,) = use()
+        open({str(found)!r}, "w").write(str(pid))
+        if os.fork() == 0:  # has the descriptors of its parent
+            time.sleep(60)
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """)
+    )
+    run = subprocess.Popen(command(path), env=environment(), start_new_session=True)
+    try:
+        run.wait(timeout=60)
+        pid = int(found.read_text())
+        assert_gone([psutil.Process(pid)] if psutil.pid_exists(pid) else [])
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)  # the one that was forked

@@ -315,7 +315,7 @@ class LargeState(Naive):
         super().__init__(n)
         self.at = 0
         self.states = 0
-        self.buffer = bytes(20_000_000)
+        self.buffer = bytes(4_000_000)
 
     def __iter__(self) -> Iterator[Any]:
         while self.at < self.n:

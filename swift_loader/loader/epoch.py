@@ -118,6 +118,12 @@ class EpochIterator(Iterator[Any]):
     def __len__(self) -> int:
         return self._standing.taken.part.size
 
+    def __reduce__(self) -> NoReturn:
+        raise NotImplementedError(  # as of torch's
+            "an iterator over a loader can't be pickled or copied: pickle or copy the loader, and "
+            "give it the state_dict() of this one, if it should go on from here"
+        )
+
     def __next__(self) -> Any:
         with self._lock:
             return self._take()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import BatchSampler, Sampler, default_collate
+from torch.utils.data import BatchSampler, Sampler, default_collate, default_convert
 
 from swift_loader.errors import ConfigError
 from swift_loader.loader.as_built import BUILT, STARTED, settings_of, warn_if_changed
@@ -160,6 +160,8 @@ class TorchAttributes:
             return BatchSampler(config.sampler, config.batch_size, self.drop_last)
         if config.sampler is not None or config.batch_sampler is not None:
             return config.batch_sampler
+        if not config.auto_collation:
+            return None
         return PlanBatchSampler(self)  # type: ignore[arg-type]
 
     @property
@@ -174,8 +176,12 @@ class TorchAttributes:
 
     @property
     def collate_fn(self) -> Callable[[list[Any]], Any]:
-        """Your function, or torch's `default_collate`; the built-in one gives the same batches."""
-        return self._config.collate_fn or default_collate
+        """Your function, or torch's `default_collate` (without batches, its `default_convert`); the
+        built-in one gives the same batches.
+        """
+        if self._config.collate_fn is not None:
+            return self._config.collate_fn
+        return default_collate if self._config.auto_collation else default_convert
 
     @property
     def worker_init_fn(self) -> Callable[[int], None] | None:

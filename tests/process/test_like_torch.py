@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,28 @@ def test_a_loader_is_copied_and_pickled_as_its_arguments() -> None:
             "started>"
         )
     assert "closed" in repr(loader)
+
+
+@pytest.mark.parametrize("taken", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_iterator_is_neither_copied_nor_pickled(taken: Callable[[Any], Any]) -> None:
+    with SwiftLoader(ROWS, batch_size=4, num_workers=1) as loader:
+        for one in (loader, DataLoader(ROWS, batch_size=4)):
+            iterator = iter(one)
+            with pytest.raises(NotImplementedError, match="pickle"):
+                taken(iterator)
+            assert len(list(iterator)) == 5
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+@pytest.mark.parametrize("dataset", [ROWS, Sized(20)])
+def test_the_attributes_of_a_loader_make_the_same_batches(
+    dataset: Any, batch_size: int | None
+) -> None:
+    """A library builds a loader of them."""
+    theirs = DataLoader(dataset, batch_size=batch_size)
+    with SwiftLoader(dataset, batch_size=batch_size, num_workers=0) as ours:
+        assert ours.collate_fn is theirs.collate_fn
+        assert (ours.batch_sampler is None) == (theirs.batch_sampler is None)
 
 
 def test_start_without_an_index() -> None:

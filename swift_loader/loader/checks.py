@@ -424,5 +424,6 @@ def check_told_of_ranks(told: bool) -> None:
     raise ConfigError(
         f"nb_consumer is not given, and this process is rank {rank} of {nb_ranks} (by "
         f"torch.distributed, or by RANK and WORLD_SIZE in the environment): each rank would get "
-        f"every sample. Give nb_consumer={nb_ranks}, or nb_consumer=1 where that is what you want"
+        f"every sample of its data set. Give nb_consumer={nb_ranks}, and each gets a part of them; "
+        "or nb_consumer=1 where that is what you want, as with a data set that is split by rank"
     )

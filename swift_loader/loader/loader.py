@@ -43,7 +43,7 @@ from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_consumer, saved_seed
 from swift_loader.order.told import call_as_text, has_calls, resumed, told, with_call
-from swift_loader.ranks.agreement import agree_on_plan, agree_on_seed, is_collective
+from swift_loader.ranks.agreement import SAMPLES, agree_on_plan, agree_on_seed, is_collective
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.ranks.mesh import check_slice, consumer_of
 from swift_loader.transport.slots import OnMap
@@ -203,7 +203,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
                 raise
             finally:
                 if collective and not isinstance(failure, KeyboardInterrupt):
-                    facts = {} if failure is not None or size is None else self._facts()
+                    known = failure is None and size is not None
+                    facts = {**self._facts(), SAMPLES: self._look.samples} if known else {}
                     agree_on_plan(facts, failure)
             if self._config.equal_steps and collective:
                 self._equal_steps = EqualSteps(self._config.timeout)

@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset
 
 from swift_loader.loader.options import Config
 from swift_loader.ranks.agreement import known_rank, of_all_ranks
-from swift_loader.worker.likeness import likeness_of
+from swift_loader.worker.likeness import likeness_of, likeness_of_samples
 from swift_loader.worker.rank_signs import (
     kind_that_splits,
     names_of_ranks,
@@ -48,6 +48,7 @@ class Look:
     names: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()  # that `worker_init_fn` was given
     likeness: bytes = b""
+    samples: bytes = b""  # the likeness of a data set that is no stream
     waits: bool = False  # its workers wait for those of all ranks
     by_all_ranks: str = ""  # why it is wrong where several ranks are one consumer
 
@@ -90,9 +91,11 @@ def decided_by_all(look: Look, nb_consumer: int, collective: bool) -> Decision:
 def look_at(config: Config) -> Look:
     """Look at the data set of a loader that is built, or at what builds it."""
     look = Look(config.stream_split)
-    if not _may_be_a_stream(config):
-        return look
     source, named = config.dataset_class, config.dataset_kwargs
+    if not _may_be_a_stream(config):
+        if source is given and config.nb_consumer > 1 and not config.by_sampler:
+            return replace(look, samples=likeness_of_samples(named["dataset"]))
+        return look
     if source is given:
         source, named = named["dataset"], {}
     nb_ranks = (known_rank() or (0, 1))[1]

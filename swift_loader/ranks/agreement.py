@@ -19,6 +19,7 @@ from swift_loader.errors import PlanMismatchError
 __all__ = [
     "EPOCH",
     "FIRST_BATCH",
+    "SAMPLES",
     "agree_on_plan",
     "agree_on_seed",
     "is_collective",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 EPOCH, FIRST_BATCH = "the epoch", "the first batch"  # facts in which ranks may differ
+SAMPLES = "the samples"  # and so they may in this one: a digest
 
 T = TypeVar("T")
 
@@ -83,6 +85,7 @@ def agree_on_plan(facts: Mapping[str, Any], failure: BaseException | None) -> No
 
     Raises `PlanMismatchError` that names each difference and its ranks, or the rank that failed.
     Warns where ranks begin at different places: in most trainings, these would not end together.
+    And where their data sets hold different samples: each deals out its own, as if it were whole.
     """
     mine = {"failure": None if failure is None else f"{type(failure).__name__}: {failure}"}
     mine.update(facts)
@@ -94,9 +97,12 @@ def agree_on_plan(facts: Mapping[str, Any], failure: BaseException | None) -> No
         raise PlanMismatchError("other consumers could not start:\n" + "\n".join(failed))
     differences: list[str] = []
     places: list[str] = []
+    unlike: list[int] = []
     for name, value in facts.items():
         others = {r: f.get(name) for r, f in enumerate(everybody) if f.get(name) != value}
-        if others:
+        if others and name == SAMPLES:
+            unlike = list(others)
+        elif others:
             rank, other = next(iter(others.items()))
             ranks = ", ".join(map(str, others))
             (places if name in (EPOCH, FIRST_BATCH) else differences).append(
@@ -114,6 +120,16 @@ def agree_on_plan(facts: Mapping[str, Any], failure: BaseException | None) -> No
             "the consumers go on at different places, so their epochs end after different numbers "
             f"of steps, and a collective call may hang there: {'; '.join(places)}. If they should "
             "be in step, load states of the same step on every rank",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    if unlike:
+        warnings.warn(
+            f"the data set of rank {torch.distributed.get_rank()} holds other samples than that of "
+            f"rank {unlike[0]} (it differs from ranks {', '.join(map(str, unlike))}). Each rank "
+            "gets a part of its own data set, and nobody gets the rest. If it is the rank's part "
+            "already, give nb_consumer=1; else give every rank the same data set, split and "
+            "shuffled with the same seed",
             RuntimeWarning,
             stacklevel=3,
         )

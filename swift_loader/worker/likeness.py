@@ -1,4 +1,4 @@
-"""Whether a stream is the same on every rank: a digest of what it holds.
+"""Whether a stream, or the samples of a data set, are the same on every rank: a digest of them.
 
 Only what is there is read: attributes, members, captured and global variables. What differs from
 process to process by itself is left out: locks, open files, generators of random numbers, the
@@ -12,16 +12,18 @@ import marshal
 import os
 import re
 import warnings
+from collections.abc import Iterator
 from hashlib import blake2b
 from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 from swift_loader.worker.rank_signs import functions_of, is_known, names_of_code
 
-__all__ = ["likeness_of"]
+__all__ = ["likeness_of", "likeness_of_samples"]
 
 _MOST_OBJECTS = 50_000
 _MANY = 1000  # of a longer list, members at equal distances
@@ -47,6 +49,33 @@ def likeness_of(*things: Any) -> bytes:
         warnings.simplefilter("ignore")  # iterators of itertools warn where they are taken apart
         reader.read(things)
     return reader.digest()
+
+
+def likeness_of_samples(dataset: Any) -> bytes:
+    """The same on two ranks whose `dataset` holds the same samples; empty: nobody can tell.
+
+    Of plain containers, Hugging Face's tables, and torch's data sets over these. What a class of
+    the user's holds may differ by rank for other reasons.
+    """
+    parts = list(_parts_with_samples(dataset))
+    return likeness_of(parts) if parts else b""
+
+
+def _parts_with_samples(dataset: Any) -> Iterator[Any]:
+    if isinstance(dataset, Subset):
+        yield dataset.indices
+        yield from _parts_with_samples(dataset.dataset)
+    elif isinstance(dataset, TensorDataset):
+        yield dataset.tensors
+    elif isinstance(dataset, (ConcatDataset, StackDataset)):
+        several = dataset.datasets
+        for one in several.values() if isinstance(several, dict) else several:
+            yield from _parts_with_samples(one)
+    elif isinstance(dataset, (list, tuple, range, np.ndarray, torch.Tensor)):
+        yield dataset
+    elif type(dataset).__module__ == "datasets.arrow_dataset":
+        rows = dataset.with_format("arrow")  # without transforms
+        yield rows[:_FEW], rows[max(0, len(rows) - _FEW) :]
 
 
 class _Reader:

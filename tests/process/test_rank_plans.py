@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.data import ConcatDataset, Subset, TensorDataset, random_split
 
 from swift_loader import Mixture, Packed, PlanMismatchError, SwiftLoader
 from tests.ranks import run_ranks
@@ -89,3 +91,49 @@ def test_ranks_that_go_on_at_different_steps_are_warned_of(steps: tuple[int, int
 
 def test_ranks_that_go_on_at_one_step_are_not() -> None:
     assert run_ranks(2, begins, (4, 4)) == [([], 6), ([], 6)]
+
+
+def part_of(rank: int, kind: str) -> Any:
+    """Half of the data, another one on each rank."""
+    everything = list(range(12))
+    match kind:
+        case "subset":
+            return Subset(Documents(everything), everything[rank::2])
+        case "tensors":
+            return ConcatDataset([TensorDataset(torch.arange(12)[rank::2])])
+        case "list":
+            return everything[rank::2]
+        case "split without a seed":
+            torch.manual_seed(rank)
+            return random_split(everything, [6, 6])[0]
+        case "table":
+            from datasets import Dataset
+            from datasets.distributed import split_dataset_by_node
+
+            return split_dataset_by_node(Dataset.from_dict({"i": everything}), rank, 2)
+    raise ValueError(kind)
+
+
+def deals(rank: int, kind: str, alike: bool) -> list[str]:
+    """What a rank is warned of."""
+    dataset = part_of(0 if alike else rank, kind)
+    with warnings.catch_warnings(record=True) as caught, SwiftLoader(dataset, **OPTIONS) as loader:
+        warnings.simplefilter("always")
+        loader.start(rank)
+    return [str(one.message) for one in caught]
+
+
+KINDS = ("subset", "tensors", "list", "split without a seed", "table")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_set_that_is_split_by_rank_already_is_warned_of(kind: str) -> None:
+    for rank, said in enumerate(run_ranks(2, deals, kind, False)):
+        (text,) = said
+        assert f"of rank {rank} holds other samples than that of rank {1 - rank}" in text
+        assert "give nb_consumer=1" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_set_that_is_the_same_on_all_ranks_is_not(kind: str) -> None:
+    assert run_ranks(2, deals, kind, True) == [[], []]

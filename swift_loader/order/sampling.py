@@ -49,6 +49,8 @@ from swift_loader.order.state import integer, refuse_state
 
 __all__ = ["Replay", "Sampling"]
 
+#: Batches of an epoch after which nobody looks for a first draw, as looking takes a while
+_LATEST = 1000
 _LATE = (
     "after the resume, the sampler draws from a global generator ({}) from which it had drawn "
     "nothing when the state was saved, so its keys are those of the undisturbed run only if the "
@@ -216,7 +218,10 @@ class Sampling:
             for old in [old for old in islice(drawn.after, 2) if old < drawn.taken.first]:
                 del drawn.after[old]
             yield k - 1, details
-            batch = self._next(batches, drawn, replay is not None)
+            if self._may_draw and k < _LATEST:
+                batch = self._next(batches, drawn, replay is not None)
+            else:
+                batch = next(batches, _END)
         self._epochs.look()
         if self._stateful is None and drawn.length is None:
             drawn.length = k
@@ -232,8 +237,6 @@ class Sampling:
 
     def _next(self, batches: Iterator[Any], drawn: _Drawn, is_resumed: bool) -> Any:
         """The next batch. Where it is the first to draw from a global generator, that is noted."""
-        if not self._may_draw:
-            return next(batches, _END)
         stood = {name: state_of(GLOBALS[name]) for name in GLOBALS.keys() - drawn.globals.keys()}
         batch = next(batches, _END)
         late = {name: it for name, it in stood.items() if not stands_at(GLOBALS[name], it)}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from swift_loader import SwiftLoader
+from tests import datasets
 from tests.conformance import Conformance
 from tests.process.remote.endpoints import RunningEndpoint
 
@@ -59,3 +60,19 @@ def test_key_path_may_be_a_path_or_come_from_the_environment(
         pytest.raises(TypeError, match="range expected"),
     ):
         loader.start(0)
+
+
+def test_a_data_set_that_is_changed_before_the_start_reaches_the_endpoint(
+    endpoint: RunningEndpoint,
+) -> None:
+    dataset = datasets.Numbers(6)
+    with SwiftLoader(
+        dataset,
+        batch_size=3,
+        num_workers=0,
+        remote_workers=endpoint.address,
+        remote_key=endpoint.key,
+    ) as loader:
+        dataset.n, dataset.width = 9, 2
+        assert len(loader) == 3
+        assert [(list(rows.shape), len(numbers)) for rows, numbers in loader] == [([3, 2], 3)] * 3

@@ -174,6 +174,7 @@ class Construction(Typed[Batch_co]):
             for own, (name, _) in by_own_names(self._given).items()
             if own not in changed
         }
+        out_of_it = not self._dataset.is_in_hands
         if "dataset_class" not in changed:
             recipe = engine.recipe()
             if recipe.dataset_class is given:
@@ -183,7 +184,7 @@ class Construction(Typed[Batch_co]):
                 kept["dataset_kwargs"] = recipe.dataset_kwargs
         same_data = changed.keys().isdisjoint({"dataset_class", "dataset_kwargs"})
         other = type(self).__new__(type(self))
-        other._set_up({**kept, **changes}, engine if same_data else None)
+        other._set_up({**kept, **changes}, engine if same_data else None, out_of_it)
         return cast("SwiftLoader[Any]", other)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -70,10 +70,11 @@ _DRAWS = (
 class Engine:
     """Made with the loader, so that torch is imported for the workers while the script goes on.
 
-    `like`: an open engine whose workers are given the very same things of the user's.
+    `like`: an open engine whose workers are given the very same things of the user's. `out_of_it`:
+    and its data set was made of what it ships, so nobody has changed it.
     """
 
-    def __init__(self, config: Config, like: Engine | None = None) -> None:
+    def __init__(self, config: Config, like: Engine | None = None, out_of_it: bool = False) -> None:
         self._config = config.without_dataset()
         recipe = config.part(Recipe, cache=store_name(config))
         self._own: Recipe | None = None  # where batches are made in this process
@@ -82,7 +83,7 @@ class Engine:
             self._own = recipe
         elif like is not None and like._ships_as(self._config, recipe.cache):
             assert like.shipped is not None
-            self.shipped = Shipped.like(like.shipped)
+            self.shipped = Shipped.like(like.shipped, follows=not out_of_it)
         else:
             self._check_open_files(Target(decoder=config.batch_decoder))
             self.shipped = Shipped(recipe, config.start_method, bool(config.sources))

@@ -77,7 +77,9 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         With `validate`, whatever the data set, `collate_fn` or `batch_encoder` raise.
     """
 
-    def _set_up(self, given: dict[str, Any], like: Engine | None = None) -> None:
+    def _set_up(
+        self, given: dict[str, Any], like: Engine | None = None, out_of_it: bool = False
+    ) -> None:
         check_no_loader(given, SwiftLoader)
         config = Config.of(given)
         self._given = {name: value for name, value in given.items() if name not in _LARGE}
@@ -85,7 +87,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         self._seed = chosen_seed(config.seed)
         self._look = look_at(config)
         self._splits = self._look.decided(config.nb_consumer)
-        self._engine = Engine(config, like)
+        self._engine = Engine(config, like, out_of_it)
         self._dataset = Dataset(config, self._engine)
         self._config = config = config.without_dataset()
         # Closes at the interpreter's end too, and must hold nothing that holds the loader.

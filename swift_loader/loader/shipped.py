@@ -47,12 +47,17 @@ class Shipped:
         self.follows = recipe.dataset_class is given and (method == "fork" or self._is_small)
 
     @classmethod
-    def like(cls, other: Shipped) -> Shipped:
-        """Another holder of the same region, until one of them ships anew."""
+    def like(cls, other: Shipped, follows: bool) -> Shipped:
+        """Another holder of the same region, until one of them ships anew.
+
+        `follows`: the script may have changed the data set. What is unpacked from a region can be
+        the same and become other bytes when it is packed, so nothing is compared without need.
+        """
         made = cls.__new__(cls)
         vars(made).update(vars(other))
         made.fd = os.dup(other.fd)
         made._kept = list(other._kept)
+        made.follows = other.follows and follows
         return made
 
     def recipe(self) -> Recipe:

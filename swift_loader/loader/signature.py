@@ -296,5 +296,7 @@ class Typed(Generic[Batch_co]):
 
     __init__.__signature__ = SIGNATURE  # type: ignore[attr-defined]
 
-    def _set_up(self, given: dict[str, Any], like: Engine | None = None) -> None:
+    def _set_up(
+        self, given: dict[str, Any], like: Engine | None = None, out_of_it: bool = False
+    ) -> None:
         raise NotImplementedError

@@ -80,6 +80,11 @@ class Dataset:
         """The user's own object; None where it is gone, or there was only a class."""
         return self._own() if self._kept is None else self._kept
 
+    @property
+    def is_in_hands(self) -> bool:
+        """Whether the script may have the object that `get` gives, and may have changed it."""
+        return self._built is not None or self.own() is not None
+
     def let_go(self) -> None:
         """Nothing is started from it any more."""
         self._kept = None

@@ -258,6 +258,19 @@ def test_a_data_set_that_is_not_changed_is_not_shipped_again() -> None:
             assert os.fstat(loader._engine.payload_fd).st_ino == before
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_second_loader_of_data_that_nobody_has_reads_the_same_copy(asked: bool) -> None:
+    with SwiftLoader(Sized(), batch_size=4, collate_fn=list) as one:
+        one.start()
+        if asked:
+            one.dataset.size = 64
+        with one.with_options(shuffle=True) as two:
+            samples = next(iter(two))
+            inodes = {os.fstat(loader._engine.payload_fd).st_ino for loader in (one, two)}
+    assert [sample[1][:2] for sample in samples] == (["64"] if asked else ["1 "]) * 4
+    assert len(inodes) == 1 + asked
+
+
 def test_nothing_is_kept_from_the_start_on() -> None:
     for end in (SwiftLoader.start, SwiftLoader.close):
         dataset = Sized()

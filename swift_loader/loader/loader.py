@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -107,6 +108,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         self._buffers = StaticBuffers() if static else None
         self._cut: Callable[[Any], Any] | None = None  # takes this rank's part of a batch
         self._hand_on: OnMap | None = None  # set by `swift_loader.loader.handing_on`
+        self._starting = threading.RLock()  # several threads may begin to iterate
         self._consumer = 0
         self._epoch = 0  # the one that the next `iter` gives
         self._order: Order | None = None
@@ -250,8 +252,9 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
     def _iterate(self, bar: dict[str, Any] | None) -> Iterator[Batch_co]:
         engine = self._engine
         engine.check_open()
-        if not engine.started:
-            self.start()
+        with self._starting:
+            if not engine.started:
+                self.start()
         assert engine.meter is not None
         order = self._the_order()
         taken = gone_on(self._standing, order.begin(self._epoch))

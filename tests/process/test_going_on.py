@@ -56,6 +56,40 @@ def test_two_threads_that_share_an_iterator_get_each_batch_once(staged: bool) ->
     assert sorted(got) == list(range(3000))
 
 
+def test_threads_that_begin_to_iterate_at_once_start_the_workers_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[SwiftLoader[Any]] = []
+    start = SwiftLoader.start
+
+    def counted(loader: SwiftLoader[Any]) -> None:
+        started.append(loader)
+        start(loader)
+
+    monkeypatch.setattr(SwiftLoader, "start", counted)
+    with SwiftLoader(datasets.Numbers, {"n": 8}, batch_size=2, validate=False) as loader:
+        together = threading.Barrier(3)
+        sizes: list[int] = []
+        errors: list[BaseException] = []
+
+        def take() -> None:
+            together.wait()
+            try:
+                sizes.append(sum(1 for _ in loader))
+            except ClosedError as error:  # a later one has begun
+                errors.append(error)
+
+        threads = [threading.Thread(target=take) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(started) == 1
+    assert len(sizes) + len(errors) == 3
+    assert 4 in sizes
+    assert all("another iteration" in str(error) for error in errors)
+
+
 def test_a_thread_in_an_iterator_that_is_left_does_not_keep_the_next_one_from_reading() -> None:
     with SwiftLoader(datasets.Slow, {"n": 8, "delay_s": 0.05}, batch_size=1) as loader:
         left = iter(loader)

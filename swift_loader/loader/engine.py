@@ -143,19 +143,14 @@ class Engine:
         is_there = shipped.has(recipe)
         if is_there is False:
             if self._cache is not None:  # samples of the data set as it was are others
-                built = recipe.dataset_kwargs
-                config = replace(self._config, dataset_class=given, dataset_kwargs=built)
-                self._cache = store_name(config)
+                self._cache = store_name(self._config.with_dataset(dataset))
                 self._store = Keeper(self._cache)
             shipped.anew(self._recipe_of(dataset))
             self._tried = None
         return is_there is not None
 
     def _recipe_of(self, dataset: Any) -> Recipe:
-        built = {"dataset": dataset}
-        return self._config.part(
-            Recipe, cache=self._cache, dataset_class=given, dataset_kwargs=built
-        )
+        return self._config.with_dataset(dataset).part(Recipe, cache=self._cache)
 
     def size_of(self, dataset: Any) -> Size:
         """As a worker would say it of this object. Raises what its ``__len__`` raises."""

@@ -175,7 +175,9 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         piece = check_slice(context_slice)
         if self._config.equal_steps:
             check_ranks(self._config.nb_consumer, mesh is not None)
-        self._dataset.start(bool(self._calls))
+        dataset = self._dataset.start(bool(self._calls))
+        if dataset is not None:
+            self._look = look_at(self._config.with_dataset(dataset))
         target = Target.of(self._config, device, to_device, self._hand_on, piece)
         self._cut = target.cut
         self._consumer = consumer_index

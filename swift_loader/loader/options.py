@@ -510,6 +510,10 @@ class Config:
         """The same, and what may be large is not held."""
         return replace(self, dataset_class=None, dataset_kwargs={})
 
+    def with_dataset(self, dataset: Any) -> Config:
+        """The same, of a data set that is built."""
+        return replace(self, dataset_class=given_dataset, dataset_kwargs={"dataset": dataset})
+
     def part(self, kind: Callable[..., T], **others: Any) -> T:
         """A dataclass of some of these options, by their names, and of `others`."""
         names = {about.name for about in fields(kind)}  # type: ignore[arg-type]

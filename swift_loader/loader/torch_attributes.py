@@ -89,19 +89,21 @@ class Dataset:
         """Nothing is started from it any more."""
         self._kept = None
 
-    def start(self, is_told: bool) -> None:
+    def start(self, is_told: bool) -> Any:
         """Workers are to start: give them the object as it is now, or warn if that can't be.
 
-        `is_told`: the script has asked for calls of it.
+        `is_told`: the script has asked for calls of it. Returns the object, if it may be another
+        one than it was.
         """
         own, shipped = self.own(), self._engine.shipped
         self.let_go()
         if shipped is None:
-            return
+            return own
         is_given = own is not None and self._engine.ship_again(own)
         if not is_given and not is_told and shipped.settings is not None:
             warn_if_changed(shipped.settings, own, *self._functions, since=BUILT)
         shipped.settings = settings_of(own, *self._functions)
+        return own if is_given else None
 
     def epoch_begins(self, epoch: int, is_told: bool) -> None:
         """Warn of what the script has changed, or told its own object, that workers don't see."""

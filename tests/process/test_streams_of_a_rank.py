@@ -107,6 +107,7 @@ def init() -> dict[str, Any]:
 
 CASES: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "sliced": (sliced, dict),
+    "sliced later": (sliced, dict),
     "partial": (Between, init),
     "variables": (ByVariablesWhereItIsMade, dict),
     "group": (ByGroupWhereItIsMade, dict),
@@ -135,7 +136,10 @@ def both(rank: int, size: int, names: list[str]) -> dict[str, Any]:
             )
             theirs = items(torch_loader)
             own = {"nb_consumer": size, "num_workers": WORKERS, **options(), **OURS.get(name, {})}
-            with SwiftLoader(make(), batch_size=4, **own) as loader:
+            stream = Part() if name == "sliced later" else make()
+            with SwiftLoader(stream, batch_size=4, **own) as loader:
+                if name == "sliced later":
+                    stream.numbers = make().numbers
                 loader.start(rank)
                 ours = items(loader)
             found[name] = theirs, ours
@@ -154,7 +158,7 @@ def check(names: list[str]) -> None:
 
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_of_a_stream_that_was_made_for_its_rank() -> None:
-    check(["sliced", "partial", "logs once", "names"])
+    check(["sliced", "sliced later", "partial", "logs once", "names"])
 
 
 @pytest.mark.soak

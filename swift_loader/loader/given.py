@@ -20,6 +20,7 @@ _HINTS = {
     "num_epochs": "each `for batch in loader` is an epoch",
     "num_replicas": "give nb_consumer, the number of ranks",
     "rank": "give nb_consumer, and the rank to loader.start(rank)",
+    "snapshot_every_n_steps": "leave it out: state_dict() is exact after every batch",
     "to_device": "it goes to loader.start(to_device=...)",
     "world_size": "give nb_consumer, the number of ranks",
 }

@@ -139,6 +139,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"num_replicas": 2}, "give nb_consumer"),
     ({"rank": 0}, r"loader.start\(rank\)"),
     ({"device": "cuda"}, r"loader.start\(device=...\)"),
+    ({"snapshot_every_n_steps": 10}, "leave it out"),
     ({"epochs": 3}, "each `for batch in loader` is an epoch"),
     ({"xyz": 3}, r"see help\(SwiftLoader\)"),
     # two names, or two that don't go together

@@ -45,11 +45,14 @@ class Writer:
         self._layer = Layer()
         self._said = False
 
-    def put(self, client: Client, made: Sequence[tuple[int, Any]], use: Use, cost_s: float) -> None:
-        """Keep samples of these keys, each of which took `cost_s`. Raises `StoreGoneError`."""
+    def put(self, client: Client, made: Sequence[tuple[int, Any]], use: Use, cost_s: float) -> int:
+        """Keep samples of these keys, each of which took `cost_s`. Returns their bytes.
+
+        Raises `StoreGoneError`.
+        """
         cost_us = int(cost_s * 1e6)
         waiting: list[tuple[int, Laid]] = []
-        nbytes = 0
+        nbytes = total = 0
         self._layer.clear()
         for key, sample in made:
             try:
@@ -60,12 +63,14 @@ class Writer:
                 continue
             waiting.append((key, laid))
             nbytes += laid.nbytes
+            total += laid.nbytes
             if nbytes > _CHUNK_BYTES:
                 self._write(client, waiting, use, cost_us)
                 self._layer.clear()
                 waiting, nbytes = [], 0
         if waiting:
             self._write(client, waiting, use, cost_us)
+        return total
 
     def _write(
         self, client: Client, waiting: list[tuple[int, Laid]], use: Use, cost_us: int

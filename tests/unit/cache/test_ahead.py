@@ -70,10 +70,11 @@ def test_others_are_begun_before_all_that_came_together_is_written(
     together = ahead._UNDER_WAY
 
     class Writer:
-        def put(self, client: Any, made: list[Any], use: Any, cost_s: float) -> None:
+        def put(self, client: Any, made: list[Any], use: Any, cost_s: float) -> int:
             events.append(("written", len(made)))
             if sum(count for what, count in events if what == "written") == together:
                 all_written.set()
+            return 8 * len(made)
 
     monkeypatch.setattr(ahead, "Client", lambda name, consumer: Client())
     monkeypatch.setattr(ahead, "Writer", Writer)
@@ -90,3 +91,52 @@ def test_others_are_begun_before_all_that_came_together_is_written(
     assert before == [("begun", 1)] * together
     last = max(at for at, (what, _) in enumerate(events) if what == "written")
     assert ("begun", 1) in events[first:last]
+
+
+class Unhurried:
+    """Counts how many requests are under way at most, after the first ones have come."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.begun = self.under_way = self.most = 0
+
+    async def __getitem__(self, key: int) -> int:
+        self.begun += 1
+        self.under_way += 1
+        if self.begun > self.first:
+            self.most = max(self.most, self.under_way)
+        for _ in range(20):  # rounds of the loop
+            await asyncio.sleep(0)
+        self.under_way -= 1
+        return key
+
+
+@pytest.mark.parametrize(
+    ("sample_bytes", "most"), [(100_000, 512), (1 << 20, 256), (1 << 22, 64), (1 << 30, 32)]
+)
+def test_fewer_requests_are_under_way_the_larger_the_samples_are(
+    sample_bytes: int, most: int, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = 0
+    all_written = threading.Event()
+
+    class Writer:
+        def put(self, client: Any, made: list[Any], use: Any, cost_s: float) -> int:
+            nonlocal written
+            written += len(made)
+            if written == _N:
+                all_written.set()
+            return sample_bytes * len(made)
+
+    monkeypatch.setattr(ahead, "Client", lambda name, consumer: Client())
+    monkeypatch.setattr(ahead, "Writer", Writer)
+    name = StoreName(1, None, None, None, "run", "fingerprint", "data set")
+    dataset = Unhurried(2 * ahead._UNDER_WAY)
+    reader = Ahead(name, 0, dataset, loop, None, 1)
+    try:
+        for k in range(0, _N // _BATCH, 8):
+            reader.want(Plan(_N, _BATCH, 1, True, 0, 0), 0, 0, k, 0)
+        assert all_written.wait(60)
+    finally:
+        reader.close()
+    assert most // 2 <= dataset.most <= most

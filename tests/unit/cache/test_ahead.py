@@ -93,20 +93,23 @@ def test_others_are_begun_before_all_that_came_together_is_written(
     assert ("begun", 1) in events[first:last]
 
 
-class Unhurried:
-    """Counts how many requests are under way at most, after the first ones have come."""
+class Gathering:
+    """After the first requests, each waits until so many have been under way at once."""
 
-    def __init__(self, first: int) -> None:
-        self.first = first
+    def __init__(self, first: int, together: int) -> None:
+        self.first, self.together = first, together
         self.begun = self.under_way = self.most = 0
+        self.gate = asyncio.Event()
 
     async def __getitem__(self, key: int) -> int:
         self.begun += 1
         self.under_way += 1
         if self.begun > self.first:
             self.most = max(self.most, self.under_way)
-        for _ in range(20):  # rounds of the loop
-            await asyncio.sleep(0)
+            if self.under_way >= self.together:
+                self.gate.set()
+            await self.gate.wait()
+        await asyncio.sleep(0)
         self.under_way -= 1
         return key
 
@@ -131,12 +134,12 @@ def test_fewer_requests_are_under_way_the_larger_the_samples_are(
     monkeypatch.setattr(ahead, "Client", lambda name, consumer: Client())
     monkeypatch.setattr(ahead, "Writer", Writer)
     name = StoreName(1, None, None, None, "run", "fingerprint", "data set")
-    dataset = Unhurried(2 * ahead._UNDER_WAY)
+    dataset = Gathering(ahead._UNDER_WAY, most)
     reader = Ahead(name, 0, dataset, loop, None, 1)
     try:
-        for k in range(0, _N // _BATCH, 8):
+        for k in range(_N // _BATCH):
             reader.want(Plan(_N, _BATCH, 1, True, 0, 0), 0, 0, k, 0)
         assert all_written.wait(60)
     finally:
         reader.close()
-    assert most // 2 <= dataset.most <= most
+    assert dataset.most == most

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,14 @@ def nothing_moves(batch: Any, device: torch.device) -> Any:
     return batch
 
 
+def in_three_threads(act: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=act) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 @pytest.mark.parametrize("staged", [False, True])
 def test_two_threads_that_share_an_iterator_get_each_batch_once(staged: bool) -> None:
     with SwiftLoader(datasets.Numbers, {"n": 3000}, batch_size=2, worker_per_consumer=2) as loader:
@@ -47,11 +55,7 @@ def test_two_threads_that_share_an_iterator_get_each_batch_once(staged: bool) ->
             except BaseException as error:  # noqa: BLE001 - the test shows it
                 errors.append(error)
 
-        threads = [threading.Thread(target=take) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_three_threads(take)
     assert not errors
     assert sorted(got) == list(range(3000))
 
@@ -79,11 +83,7 @@ def test_threads_that_begin_to_iterate_at_once_start_the_workers_once(
             except ClosedError as error:  # a later one has begun
                 errors.append(error)
 
-        threads = [threading.Thread(target=take) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_three_threads(take)
     assert len(started) == 1
     assert len(sizes) + len(errors) == 3
     assert 4 in sizes

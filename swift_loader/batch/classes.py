@@ -42,9 +42,7 @@ _IN_BODY = ("__module__", "__qualname__", "__doc__", "__slots__", "__orig_bases_
 _MADE_BY_TYPE = {"__dict__", "__weakref__", "_abc_impl", *_IN_BODY}
 #: annotations, which travel by themselves, and what makes them since Python 3.14; and what
 #: `pickle` keeps in a class with its first object
-_MADE_LATER = {
-    *("__annotate_func__", "__annotations__", "__annotations_cache__", "__slotnames__"),
-}
+_MADE_LATER = {"__annotate_func__", "__annotations__", "__annotations_cache__", "__slotnames__"}
 _MADE_BY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 #: what an enumeration holds beside its members; the rest its metaclass makes
 _METHODS = (FunctionType, property, classmethod, staticmethod, cached_property)

@@ -14,7 +14,7 @@ from swift_loader.cache.messages import Rows
 
 __all__ = ["NO_PLACE", "Tallies", "Tally", "tally_at"]
 
-_COLUMNS = 4  # samples, bytes, microseconds that making them took, nothing
+_COLUMNS = 4  # samples, bytes, microseconds that making them took, unused
 NO_PLACE = -1
 """The place of a client that finds no row left: it asks the store, which counts."""
 

@@ -171,7 +171,9 @@ class Zygote:
         return zygote
 
     def _is_stale(self) -> bool:
-        """Whether it waits for a loader, and another one would be a better start for it."""
+        """Whether no loader uses it, and the next loader needs another one: it has ended, or what
+        this process hands on (see `circumstances`) has changed since it started.
+        """
         idle = not self._users
         return idle and (self._process.poll() is not None or self._born_in != circumstances())
 
@@ -254,7 +256,7 @@ class Zygote:
 
 
 def _end_with_this_process() -> None:
-    """Those that loaders use end with these."""
+    """End the zygotes that no loader uses; the others end when their last loader closes."""
     Zygote._stay = False
     Zygote.end_idle()
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -94,6 +94,15 @@ def environment() -> dict[str, str]:
     """Without buffers, two workers that print a line at once mix them: a text, then its end."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def living(pids: Iterable[int | None]) -> list[psutil.Process]:
+    """Those of them that have not ended, which may happen between a look and the next."""
+    found = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            found += [psutil.Process(pid)] if pid is not None else []
+    return found
 
 
 def family(pid: int) -> list[psutil.Process]:

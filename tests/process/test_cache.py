@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import secrets
-import signal
 import socket
 import sys
 import threading
@@ -25,6 +24,7 @@ import torch
 from swift_loader import ConfigError, SwiftLoader
 from swift_loader.cache import Cache, client, current
 from tests import datasets
+from tests.process.test_crashes import workers_of
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -414,15 +414,11 @@ def test_killed_worker_and_killed_store_cost_no_sample(
 def _kill_one(loader: SwiftLoader, mark: str, choose: random.Random) -> int:
     time.sleep(choose.random() * 0.01)
     victims = stores(mark) if choose.random() < 0.5 else []
-    if not victims:
-        pids = [worker.pid for worker in loader.stats().workers if worker.pid is not None]
-        victims = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)][:1]
-    for victim in victims:
-        try:
-            victim.send_signal(signal.SIGKILL)
-        except psutil.NoSuchProcess:
-            continue
-    return len(victims) > 0
+    for victim in victims or workers_of(loader)[:1]:
+        with suppress(psutil.NoSuchProcess):
+            victim.kill()
+            return True
+    return False
 
 
 def test_nothing_is_left_of_a_run_that_was_killed(tmp_path: Path, mark: str) -> None:

@@ -16,13 +16,13 @@ from torch.utils.data import IterableDataset
 from swift_loader import SwiftLoader, WorkerDiedError
 from tests import datasets
 from tests.conformance import indices_of, plan_of
+from tests.process.scripts import living
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 def workers_of(loader: SwiftLoader) -> list[psutil.Process]:
-    pids = [worker.pid for worker in loader.stats().workers]
-    return [psutil.Process(pid) for pid in pids if pid is not None and psutil.pid_exists(pid)]
+    return living(worker.pid for worker in loader.stats().workers)
 
 
 def all_workers_of(loader: SwiftLoader, count: int) -> list[psutil.Process]:

@@ -19,7 +19,7 @@ import pytest
 from swift_loader import ClosedError, SwiftLoader
 from tests import datasets
 from tests.conformance import indices_of, plan_of
-from tests.process.scripts import assert_gone, family, running, wait_for
+from tests.process.scripts import assert_gone, family, living, running, wait_for
 from tests.process.test_crashes import workers_of
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -190,5 +190,5 @@ def test_a_worker_does_at_its_end_what_the_data_set_wants_and_nothing_else(tmp_p
     with SwiftLoader(Registering, {"n": 8, "folder": str(tmp_path)}, **options) as loader:
         assert [batch[0].tolist() for batch in loader] == [[1] * 4] * 2
         [pid] = [worker.pid for worker in loader.stats().workers]
-    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], 5)
+    psutil.wait_procs(living([pid]), 5)
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"atexit {pid}", f"finalize {pid}"]

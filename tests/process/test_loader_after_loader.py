@@ -10,7 +10,14 @@ from pathlib import Path
 
 import psutil
 
-from tests.process.scripts import PREAMBLE, assert_gone, command, environment, printed_by
+from tests.process.scripts import (
+    PREAMBLE,
+    assert_gone,
+    command,
+    environment,
+    living,
+    printed_by,
+)
 
 SCRIPT = (
     PREAMBLE
@@ -129,6 +136,6 @@ def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     try:
         run.wait(timeout=60)
         pid = int(found.read_text())
-        assert_gone([psutil.Process(pid)] if psutil.pid_exists(pid) else [])
+        assert_gone(living([pid]))
     finally:
         os.killpg(run.pid, signal.SIGKILL)  # the one that was forked

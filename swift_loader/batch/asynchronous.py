@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -17,9 +18,11 @@ from torch.utils.data import ConcatDataset, Subset
 
 from swift_loader.batch.wrapped import with_wrapped
 
-__all__ = ["Loop", "awaiting", "is_asynchronous", "result_of"]
+__all__ = ["Loop", "Upcoming", "UpcomingBatch", "awaiting", "is_asynchronous", "result_of"]
 
 _END_S = 5.0
+_AT_ONCE = 512  # samples; as many as a cache reads ahead at most
+_FEWEST_BATCHES = 2
 _WRAPPERS = (Subset, ConcatDataset)
 
 
@@ -103,3 +106,49 @@ class Loop:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
+
+
+class UpcomingBatch:
+    """A batch whose samples are wanted. `futures`: of the samples, once they were begun."""
+
+    __slots__ = ("futures", "indices")
+
+    def __init__(self, indices: list[int]) -> None:
+        self.indices = indices
+        self.futures: list[Future[Any]] | None = None
+
+
+class Upcoming:
+    """Has the samples of the next batches fetched before their turn: some hundred at a time.
+
+    `begin` begins those of one batch. Batches are taken in the order in which they were wanted;
+    one that is passed over will not be taken.
+    """
+
+    def __init__(self, begin: Callable[[list[int]], list[Future[Any]]]) -> None:
+        self._begin = begin
+        self._wanted: deque[UpcomingBatch] = deque()
+
+    def want(self, indices: list[int]) -> UpcomingBatch:
+        """These samples will be taken after all that were wanted before."""
+        batch = UpcomingBatch(indices)
+        self._wanted.append(batch)
+        self._begin_more()
+        return batch
+
+    def take(self, batch: UpcomingBatch) -> list[Future[Any]]:
+        """It is the turn of this one."""
+        while self._wanted and self._wanted.popleft() is not batch:
+            pass
+        futures = self._begin(batch.indices) if batch.futures is None else batch.futures
+        self._begin_more()
+        return futures
+
+    def _begin_more(self) -> None:
+        count = 0
+        for place, batch in enumerate(self._wanted):
+            count += len(batch.indices)
+            if place >= _FEWEST_BATCHES and count > _AT_ONCE:
+                break
+            if batch.futures is None:
+                batch.futures = self._begin(batch.indices)

@@ -2,11 +2,12 @@
 
 Numbers are given out in order, lowest first, as long as there are credits: at most
 `data_queue_size` batches are made and not yet consumed. Where it `grows`, there are at least twice
-as many as there turn out to be workers (and more over a long line), and as many as lie in
-`_QUEUE_BYTES`, up to `_LONGEST_QUEUE`: ten small batches are made in less time than a process is
-kept from its core by another one. A worker that dies gives its numbers back, and they are the first
-to be given out again; so the order of delivery never depends on who made what. How many a worker
-may hold is `swift_loader.pipeline.load`'s.
+as many as there turn out to be workers (and more over a long line). There are as many as lie in
+`_QUEUE_BYTES`, up to `_LONG_QUEUE`: ten small batches are made in less time than a process is kept
+from its core by another one. Of batches that are made so fast that a worker holds many, there are
+twice as many as workers hold, up to `_LONGEST_QUEUE`. A worker that dies gives its numbers back,
+and they are the first to be given out again; so the order of delivery never depends on who made
+what. How many a worker may hold is `swift_loader.pipeline.load`'s.
 
 With shards, a number can be made by one worker only: it is parked until that worker has room, and
 does not hold up those of others. In order, a parked number holds a credit, as everything after it
@@ -29,8 +30,9 @@ from swift_loader.pipeline.load import Load, least_loaded
 
 __all__ = ["Assignment", "Dispatch"]
 
-_QUEUE_BYTES = 32 << 20
-_LONGEST_QUEUE = 40
+_QUEUE_BYTES = 64 << 20
+_LONG_QUEUE = 40
+_LONGEST_QUEUE = 160
 _MOST_PARKED = 1 << 16
 
 
@@ -184,14 +186,15 @@ class Dispatch:
         number = None if load is None else load.held.pop(ticket, None)
         if load is None or number is None:
             return None
+        depth = load.depth
         if busy_s is None or not load.capacity:
             load.settle()
         else:
             load.made(busy_s)
             if load.round_trip_s:
                 self._grow_for_workers()
-        if nbytes is not None and self.credits < _LONGEST_QUEUE:
-            self._grow(min(_LONGEST_QUEUE, _QUEUE_BYTES // max(1, nbytes)))
+        if nbytes is not None and (self.credits < _LONG_QUEUE or load.depth > depth):
+            self._grow(min(self._worth_holding(), _QUEUE_BYTES // max(1, nbytes)))
         if self._suspects:
             self._suspects.discard(number)
         if ticket in self._stale:
@@ -307,10 +310,15 @@ class Dispatch:
                 return True
         return False
 
+    def _worth_holding(self) -> int:
+        """Credits for small batches: what workers may hold, and as much again that is ready."""
+        held = sum(load.depth for load in self._loads.values())
+        return max(_LONG_QUEUE, min(2 * held, _LONGEST_QUEUE))
+
     def _grow_for_workers(self) -> None:
         self._grow(sum((2 + load.on_the_way) * load.capacity for load in self._loads.values()))
 
     def _grow(self, credits: int) -> None:
         if self._grows and credits > self.credits:
             self.credits = credits
-            self._worth_sending = min(credits, _LONGEST_QUEUE) // 2
+            self._worth_sending = min(credits, _LONG_QUEUE) // 2

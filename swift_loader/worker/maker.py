@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from torch.utils.data import default_convert, get_worker_info
 
 from swift_loader.batch.arena import Arena
-from swift_loader.batch.asynchronous import awaiting
+from swift_loader.batch.asynchronous import Upcoming, UpcomingBatch, awaiting
 from swift_loader.batch.codec import encode, encode_bytes
 from swift_loader.batch.collate import collate, collates_as_torch
 from swift_loader.batch.exceptions import summary_of
@@ -93,6 +92,8 @@ class Maker:
         self._collate_of = getattr(dataset, "collate_of", None) if mixes else None
         if store is not None:
             store.read_ahead(dataset, self._fetcher.loop, self._fetcher.pool)
+        by_coroutines = self._fetcher.loop is not None and recipe.auto_collation
+        self._upcoming = Upcoming(self._fetcher.ahead) if by_coroutines else None
         self._fetch = self._fetcher.fetch if recipe.auto_collation else self._fetcher.fetch_one
         users = (recipe.transform, recipe.collate_fn, recipe.batch_encoder)
         self._gather: Callable[[list[int], Arena], Any] | None = None
@@ -122,8 +123,8 @@ class Maker:
             self._store.ordered(plan, number, own)
             return partial(self._make_through, self._store, plan, order, own, seed)
         begun = None
-        if self._fetcher.loop is not None and own and self._recipe.auto_collation:
-            begun = self._fetcher.ahead(own)
+        if self._upcoming is not None and own:
+            begun = self._upcoming.want(own)
         return partial(self._make, order, own, seed, begun)
 
     def _make_through(
@@ -146,7 +147,7 @@ class Maker:
         order: Make,
         indices: Any,
         seed: int,
-        begun: list[Future[Any]] | None,
+        begun: UpcomingBatch | None,
         slots: WrittenSlots,
     ) -> Made:
         plain = True
@@ -172,8 +173,8 @@ class Maker:
             gather = None
             seed_generators(seed)
             fetch = partial(self._fetch, indices, plain)
-        if begun is not None:
-            fetch = partial(self._fetcher.fetch, indices, plain, begun)
+        if begun is not None and self._upcoming is not None:
+            fetch = partial(self._fetcher.fetch, indices, plain, self._upcoming.take(begun))
         own = None if self._collate_of is None else self._collate_of(indices)  # of a mixture
         recipe = self._recipe if own is None else replace(self._recipe, collate_fn=own)
         layouts = self._layouts if recipe.collate_fn is None else None

@@ -89,7 +89,7 @@ def test_numbers_of_a_dead_worker_are_the_first_to_be_given_out_again() -> None:
     assert [order.number.k for order in books.assign()] == lost
 
 
-@pytest.mark.parametrize(("nbytes", "longest"), [(0, 40), (1000, 40), (1 << 20, 32), (9 << 20, 10)])
+@pytest.mark.parametrize(("nbytes", "longest"), [(0, 40), (1000, 40), (2 << 20, 32), (9 << 20, 10)])
 def test_the_queue_is_longer_where_batches_are_small(nbytes: int, longest: int) -> None:
     books = dispatch(10, grows=True)
     books.add_worker(0, capacity=1)
@@ -104,6 +104,22 @@ def test_the_queue_is_longer_where_batches_are_small(nbytes: int, longest: int) 
         if not held:
             break
     assert most == longest
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "nbytes", "longest"),
+    [(0.0, 1000, 160), (200e-6, 1000, 2 * 2 * 20), (0.0, 1 << 20, 64), (0.01, 1000, 40)],
+)
+def test_the_queue_covers_what_fast_workers_hold(busy_s: float, nbytes: int, longest: int) -> None:
+    books = Dispatch(10, 64, grows=True)
+    books.restart((Number(0, 0, k) for k in count()), set())
+    books.add_worker(0)
+    books.add_worker(1)
+    for _ in range(300):
+        for order in books.assign():
+            books.answered(order.worker, order.ticket, busy_s, nbytes)
+            books.consumed()
+    assert books.credits == longest
 
 
 def test_a_queue_that_was_asked_for_does_not_grow_with_small_batches() -> None:

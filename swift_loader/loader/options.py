@@ -304,9 +304,10 @@ class Config:
         "`1`: workers begin the next epoch while the current one runs. `0`: they begin an epoch "
         "only when the loop does",
     )
-    message_queue_size: int = option(
-        64, whole(1), BOUNDS,
+    message_queue_size: int | None = option(
+        None, optional(whole(1)), BOUNDS,
         "how many batch numbers wait at one worker, at most: as many as it makes in 4 ms, or two",
+        given="int | None", shown="64, or 10 elsewhere",
     )
     max_buffer_size: int = option(
         None, optional(whole(1)), BOUNDS,

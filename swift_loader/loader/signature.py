@@ -97,7 +97,7 @@ class Options(TypedDict, total=False):
     seed_number: int | None
     seed_numer: int | None
     data_queue_size: int | None
-    message_queue_size: int
+    message_queue_size: int | None
     max_buffer_size: int | None
     logger: str | os.PathLike[str] | Mapping[str, Any] | None
     batch_encoder: Callable[[Any], bytes] | None

@@ -203,7 +203,8 @@ class Books:
             return
         self.roster.become(worker, _W.UP)
         actions += [Teach(worker, plan_id, plan) for plan_id, plan in self._plans.items()]
-        self._dispatch.add_worker(worker, up.capacity, up.round_trip_s)
+        elsewhere = self.roster.is_elsewhere(worker)
+        self._dispatch.add_worker(worker, up.capacity, up.round_trip_s, elsewhere=elsewhere)
 
     def _on_gone(self, worker: int, gone: Gone, now_s: float, actions: list[Action]) -> None:
         was = self.roster[worker]

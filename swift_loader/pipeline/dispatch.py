@@ -33,6 +33,8 @@ __all__ = ["Assignment", "Dispatch"]
 _QUEUE_BYTES = 64 << 20
 _LONG_QUEUE = 40
 _LONGEST_QUEUE = 160
+_MOST_HERE = 64  # orders that wait at a worker, where the user says nothing
+_MOST_ELSEWHERE = 10  # each may cost a message of its own
 _MOST_PARKED = 1 << 16
 
 
@@ -50,7 +52,7 @@ class Dispatch:
     def __init__(
         self,
         data_queue_size: int,
-        message_queue_size: int,
+        message_queue_size: int | None = None,
         *,
         grows: bool = False,
         in_order: bool = True,
@@ -74,9 +76,12 @@ class Dispatch:
 
     # ---- workers
 
-    def add_worker(self, worker: int, capacity: int = 1, round_trip_s: float = 0.0) -> None:
+    def add_worker(
+        self, worker: int, capacity: int = 1, round_trip_s: float = 0.0, *, elsewhere: bool = False
+    ) -> None:
         """A worker that takes orders from now on."""
-        self._loads[worker] = Load(worker, self._most, capacity, round_trip_s)
+        most = self._most or (_MOST_ELSEWHERE if elsewhere else _MOST_HERE)
+        self._loads[worker] = Load(worker, most, capacity, round_trip_s)
         self._grow_for_workers()
 
     def remove_worker(self, worker: int) -> dict[int, Number]:

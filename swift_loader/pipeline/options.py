@@ -14,7 +14,7 @@ class PipelineOptions:
 
     data_queue_size: int
     queue_grows: bool
-    message_queue_size: int
+    message_queue_size: int | None
     max_buffer_size: int
     in_order: bool
     timeout_s: float | None

@@ -55,6 +55,9 @@ class Roster:
     def __getitem__(self, worker: int) -> WorkerState:
         return self._states[worker]
 
+    def is_elsewhere(self, worker: int) -> bool:
+        return worker in self._awaited
+
     def become(self, worker: int, state: WorkerState) -> None:
         before = self._states[worker]
         assert state in AFTER[before], f"worker {worker}: {before.name} to {state.name}"

@@ -17,7 +17,7 @@ __all__ = ["INLINE_SKELETON_BYTES", "WrittenSlots"]
 INLINE_SKELETON_BYTES = 1 << 14  # a longer one lies in the slot: sockets are small
 
 _SLACK = 8  # a new slot is an eighth larger than needed: variable batches settle soon
-_SMALLEST_BYTES = 1 << 16
+_SMALLEST_BYTES = 1 << 14
 
 
 class WrittenSlots:

@@ -186,7 +186,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"data_queue_size": 0}, "data_queue_size=0"),
     ({"data_queue_size": "10"}, "data_queue_size='10'"),
-    ({"message_queue_size": None}, "message_queue_size=None"),
+    ({"message_queue_size": 0}, "message_queue_size=0"),
     ({"max_buffer_size": 0}, "max_buffer_size=0"),
     ({"prefetch_factor": 0, "num_workers": 1}, "prefetch_factor=0"),
     ({"prefetch_epochs": 3}, "prefetch_epochs=3: give one of 0, 1"),

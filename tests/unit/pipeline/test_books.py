@@ -41,7 +41,7 @@ def world_of(seed: int) -> World:
         options(
             data_queue_size=random.choice([1, 2, 6, 12]),
             queue_grows=random.random() < 0.5,
-            message_queue_size=random.choice([1, 2, 10]),
+            message_queue_size=random.choice([None, 1, 2, 10]),
             max_buffer_size=random.choice([1, 3]),
             in_order=random.random() < 0.7,
             auto_workers=kind != "stream" and not nb_elsewhere and random.random() < 0.3,

@@ -111,7 +111,7 @@ def test_the_queue_is_longer_where_batches_are_small(nbytes: int, longest: int) 
     [(0.0, 1000, 160), (200e-6, 1000, 2 * 2 * 20), (0.0, 1 << 20, 64), (0.01, 1000, 40)],
 )
 def test_the_queue_covers_what_fast_workers_hold(busy_s: float, nbytes: int, longest: int) -> None:
-    books = Dispatch(10, 64, grows=True)
+    books = Dispatch(10, grows=True)
     books.restart((Number(0, 0, k) for k in count()), set())
     books.add_worker(0)
     books.add_worker(1)

@@ -126,7 +126,7 @@ class World:
         self.order = order
         self.random = random
         self.in_order = settings.in_order
-        self.most = max(settings.message_queue_size, 1)
+        self.most = settings.message_queue_size
         elsewhere = range(nb_workers, nb_workers + nb_elsewhere)
         self.elsewhere = set(elsewhere)
         self.books = Books(settings, range(nb_workers + nb_elsewhere), elsewhere)
@@ -202,7 +202,8 @@ class World:
         for worker, link in self.links.items():
             nb_wanted = len(link.orders.keys() - link.recalled)
             on_the_way = 128 if worker in self.elsewhere else 0
-            most = (self.most + on_the_way) * link.capacity
+            most = self.most or (10 if worker in self.elsewhere else 64)
+            most = (most + on_the_way) * link.capacity
             assert nb_wanted <= most, f"worker {worker} holds {nb_wanted}"
 
     def say(self, worker: int, *events: Any) -> None:

@@ -76,8 +76,8 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("method", "when"),
     [
-        ("main", "top"),
         ("fresh", "between"),
+        pytest.param("main", "top", marks=pytest.mark.soak),
         pytest.param("fork", "between", marks=pytest.mark.soak),
         pytest.param("main", "between", marks=pytest.mark.soak),
     ],

@@ -20,7 +20,10 @@ from tests.chaos.setups import WORKERS, Setup, batches_of, every, loader_of, und
 from tests.process.remote.endpoints import RunningEndpoint
 from tests.process.scripts import ROOT
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.timeout(240),  # actors of Ray take their time where much else runs
+]
 nothing_left = pytest.mark.usefixtures("nothing_left")
 
 

@@ -25,7 +25,7 @@ from tests.process.scripts import ROOT, environment
 
 pytestmark = [
     pytest.mark.usefixtures("shared_zygote"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(240),
     pytest.mark.filterwarnings(
         "ignore"
     ),  # of more workers than CPUs, and of epochs without a batch

@@ -102,7 +102,8 @@ class Taken:
         self.left -= 1
         if k == self.first:
             self.first += 1
-            self._advance()
+            if self.beyond:  # in order nothing is, and a call costs as much as all of this
+                self._advance()
         else:
             self.beyond.add(k)
 

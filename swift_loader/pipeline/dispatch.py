@@ -198,7 +198,8 @@ class Dispatch:
             load.made(busy_s)
             if load.round_trip_s:
                 self._grow_for_workers()
-        if nbytes is not None and (self.credits < _LONG_QUEUE or load.depth > depth):
+        longest = _LONGEST_QUEUE if load.depth > depth else _LONG_QUEUE
+        if self._grows and nbytes is not None and self.credits < longest:
             self._grow(min(self._worth_holding(), _QUEUE_BYTES // max(1, nbytes)))
         if self._suspects:
             self._suspects.discard(number)

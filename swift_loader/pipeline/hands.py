@@ -57,7 +57,7 @@ class Hands:
         self._meter = meter
         self._logger = logger
         self._no_room = no_room
-        self._launches = Launches()  # to come
+        self.launches = Launches()  # to come
         self.links: dict[int, Link] = {}  # by worker, under the lock; each may be used after it
         self._leaving: list[Link] = []  # were told to end, and do so in their own time
         self._closed = False
@@ -94,7 +94,7 @@ class Hands:
                 link = told[worker] = self.links[worker]
                 link.set_plan(plan_id, plan)
             case Launch(worker=worker, at_s=at_s) if at_s:
-                self._launches.put(worker, at_s)
+                self.launches.put(worker, at_s)
             case Launch(worker=worker):
                 later.append(partial(self._launch, worker))
             case Reap(worker=worker):
@@ -129,14 +129,9 @@ class Hands:
         else:
             self._waiter_of(worker).add(link)
 
-    @property
-    def next_launch_s(self) -> float:
-        """When a worker is to be started that could not be before; infinite: never."""
-        return self._launches.next_s
-
     def launch_due(self) -> Later:
         """Under the lock: what starts those whose time has come."""
-        return [partial(self._launch, one) for one in self._launches.due(time.monotonic())]
+        return [partial(self._launch, one) for one in self.launches.due(time.monotonic())]
 
     def _waiter_of(self, worker: int) -> Waiter:
         return self._waiters[worker % len(self._waiters)]

@@ -78,19 +78,17 @@ class Launches:
 
     def __init__(self) -> None:
         self._at_s: dict[int, float] = {}
+        self.next_s = inf  # when the next one is due; infinite: there is none
 
     def put(self, worker: int, at_s: float) -> None:
         """Start it then, and not before."""
         self._at_s[worker] = at_s
-
-    @property
-    def next_s(self) -> float:
-        """When the next one is due; infinite: there is none."""
-        return min(self._at_s.values()) if self._at_s else inf
+        self.next_s = min(self._at_s.values())
 
     def due(self, now_s: float) -> list[int]:
         """Those whose time has come; they are forgotten here."""
         due = [worker for worker, at_s in self._at_s.items() if at_s <= now_s]
         for worker in due:
             del self._at_s[worker]
+        self.next_s = min(self._at_s.values(), default=inf)
         return due

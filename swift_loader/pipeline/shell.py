@@ -124,7 +124,7 @@ class Pipeline:
         place. Raises `WorkerTimeoutError`, or what ended the pipeline.
         """
         self._turns.look(self._handle)
-        if self._hands.next_launch_s < inf:
+        if self._hands.launches.next_s < inf:
             self._launch_due()
         later: Later = []
         found: tuple[Number, Item] | End | None = None
@@ -197,7 +197,7 @@ class Pipeline:
                 now_s = time.monotonic()
                 deadline_s = deadline_s or now_s + limit_s
                 left_s = deadline_s - now_s
-                wait_s = min(left_s, self._hands.next_launch_s - now_s)
+                wait_s = min(left_s, self._hands.launches.next_s - now_s)
                 if wait_s > 0 and not self._turns.may_read(wait_s):
                     continue
             if wait_s > 0:

@@ -57,7 +57,8 @@ class LeasedSlots:
     def take(self) -> int:
         """A free slot, or a new one."""
         with self._lock:
-            self._collect()
+            if self._released:
+                self._collect()
             if self._free:
                 return self._free.pop()
             self._count += 1
@@ -85,7 +86,8 @@ class LeasedSlots:
             return np.empty(0, np.uint8)
         view: NDArray[np.uint8] = np.frombuffer(self._mappings[slot], np.uint8, used_bytes)
         with self._lock:
-            self._collect()
+            if self._released:
+                self._collect()
             keep = len(self._leases) < self._max_kept
             if keep:
                 ref = _LeaseRef(view, self._released.append)

@@ -306,8 +306,9 @@ class Config:
     )
     message_queue_size: int | None = option(
         None, optional(whole(1)), BOUNDS,
-        "how many batch numbers wait at one worker, at most: as many as it makes in 4 ms, or two",
-        given="int | None", shown="64, or 10 elsewhere",
+        "how many batch numbers wait at one worker, at most. It gets as many as it makes in 4 ms, "
+        "and at least two. Default: 64 at a worker on this machine, 10 at one elsewhere",
+        given="int | None", shown="64 or 10",
     )
     max_buffer_size: int = option(
         None, optional(whole(1)), BOUNDS,

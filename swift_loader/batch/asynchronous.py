@@ -121,8 +121,8 @@ class UpcomingBatch:
 class Upcoming:
     """Has the samples of the next batches fetched before their turn: some hundred at a time.
 
-    `begin` begins those of one batch. Batches are taken in the order in which they were wanted;
-    one that is passed over will not be taken.
+    `begin` begins those of one batch. Batches are taken in the order in which they were wanted. One
+    that is passed over was recalled, and is never taken.
     """
 
     def __init__(self, begin: Callable[[list[int]], list[Future[Any]]]) -> None:

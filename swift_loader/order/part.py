@@ -102,7 +102,7 @@ class Taken:
         self.left -= 1
         if k == self.first:
             self.first += 1
-            if self.beyond:  # in order nothing is, and a call costs as much as all of this
+            if self.beyond:  # empty where batches are taken in order: it saves a call for each
                 self._advance()
         else:
             self.beyond.add(k)

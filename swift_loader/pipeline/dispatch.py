@@ -2,10 +2,11 @@
 
 Numbers are given out in order, lowest first, as long as there are credits: at most
 `data_queue_size` batches are made and not yet consumed. Where it `grows`, there are at least twice
-as many as there turn out to be workers (and more over a long line). There are as many as lie in
-`_QUEUE_BYTES`, up to `_LONG_QUEUE`: ten small batches are made in less time than a process is kept
-from its core by another one. Of batches that are made so fast that a worker holds many, there are
-twice as many as workers hold, up to `_LONGEST_QUEUE`. A worker that dies gives its numbers back,
+as many as there turn out to be workers, and more over a long line. Small batches have up to
+`_LONG_QUEUE` credits, as long as they fit into `_QUEUE_BYTES`: ten of them are made in less time
+than a process is kept from its core by another one. Where batches are made so fast that a worker
+holds many, there are twice as many credits as workers hold, up to `_LONGEST_QUEUE`.
+A worker that dies gives its numbers back,
 and they are the first to be given out again; so the order of delivery never depends on who made
 what. How many a worker may hold is `swift_loader.pipeline.load`'s.
 

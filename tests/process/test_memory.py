@@ -145,7 +145,11 @@ def test_arguments_are_serialized_once_for_all_workers_and_their_successors() ->
 
 def test_every_batch_of_an_epoch_may_be_kept() -> None:
     with SwiftLoader(
-        datasets.Numbers, {"n": 8000, "width": 64}, batch_size=4, worker_per_consumer=2
+        datasets.Numbers,
+        {"n": 8000, "width": 64},
+        batch_size=4,
+        worker_per_consumer=2,
+        data_queue_size=10,  # as below: by default it may be longer than was ever under way before
     ) as loader:
         read_until_all_work(loader, 2)
         before = used_by_this_process(loader)

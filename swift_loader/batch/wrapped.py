@@ -1,13 +1,14 @@
 """What the user's data sets and functions hold: other data sets, and objects that do their work.
 
 Torch's wrappers, such as `Subset`, have none of the methods that a loader looks for, and the data
-sets below may have them: `set_epoch`, or a ``__getitem__`` that is a coroutine.
+sets below may have them: `set_epoch`, one that the script wants called, or a ``__getitem__`` that
+is a coroutine.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import ChainDataset, ConcatDataset, Subset
 
-__all__ = ["listeners_of", "with_wrapped"]
+__all__ = ["calls_of", "kinds_of", "listeners_of", "with_wrapped"]
 
 _HOLDERS = ("dataset", "target_transform")
 _HOLDERS_OF_MANY = ("datasets", "transforms")
@@ -33,14 +34,33 @@ def with_wrapped(dataset: Any) -> Iterator[Any]:
             yield from with_wrapped(one)
 
 
-def listeners_of(*things: Any) -> list[Any]:
-    """What has a ``set_epoch`` among `things` and what they hold, each once.
+def listeners_of(*things: Any, method: str = "set_epoch") -> list[Any]:
+    """What has `method` among `things` and what they hold, each once.
 
     Looked at are the data sets of a wrapper (``dataset``, ``datasets``), ``transform`` and its
     like, the object of a bound method, and what a `functools.partial` holds. A wrapper with a
-    ``set_epoch`` of its own answers for what it wraps; torch's own wrappers have none.
+    `method` of its own answers for what it wraps; torch's own wrappers have none.
     """
-    found: dict[int, Any] = {}
+    found = {id(listener): listener for _, listener in _walked(things, method)}
+    return [listener for listener in found.values() if listener is not None]
+
+
+def calls_of(dataset: Any, method: str) -> list[Callable[..., Any]]:
+    """What a call of `method` of `dataset` is: its own one, else those of what it wraps."""
+    own = getattr(dataset, method, None)
+    if callable(own):
+        return [own]
+    return [getattr(one, method) for one in listeners_of(dataset, method=method)]
+
+
+def kinds_of(*things: Any) -> frozenset[type]:
+    """The classes of `things` and of what they hold; a class among them stands for itself."""
+    held = [one for one, _ in _walked(things, "")]
+    return frozenset(map(type, held)) | {one for one in things if isinstance(one, type)}
+
+
+def _walked(things: Sequence[Any], method: str) -> Iterator[tuple[Any, Any]]:
+    """Each of `things` and of what they hold, and what answers to `method` there."""
     seen: dict[int, Any] = {}  # all of them kept, so that no other gets an id
     waiting = [(one, 0) for one in reversed(things)]
     while waiting:
@@ -48,27 +68,25 @@ def listeners_of(*things: Any) -> list[Any]:
         if id(one) in seen or depth > _LONGEST_CHAIN or isinstance(one, (type, ModuleType)):
             continue
         seen[id(one)] = one
-        listener = _listener(one)
-        if listener is not None:
-            found[id(listener)] = listener
+        listener = _listener(one, method)
+        yield one, listener
         inside = _held_by(one, listener is not None)
         waiting += [(held, depth + 1) for held in reversed(inside)]
-    return list(found.values())
 
 
-def _listener(one: Any) -> Any:
-    """What ``one.set_epoch`` belongs to; None where there is none.
+def _listener(one: Any, name: str) -> Any:
+    """What the method `name` of `one` belongs to; None where there is none.
 
     What a ``__getattr__`` answers counts where it is the method of another object: some answer to
     any name.
     """
     try:
-        method = getattr(one, "set_epoch", None)
+        method = getattr(one, name, None)
         if not callable(method):
             return None
-        if inspect.getattr_static(one, "set_epoch", _NOTHING) is not _NOTHING:
+        if inspect.getattr_static(one, name, _NOTHING) is not _NOTHING:
             return one
-        delegated = type(method) is MethodType and method.__name__ == "set_epoch"
+        delegated = type(method) is MethodType and method.__name__ == name
     except Exception:  # noqa: BLE001 - a __getattr__ raises what it likes
         return None
     return method.__self__ if delegated else None

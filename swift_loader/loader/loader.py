@@ -321,9 +321,11 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
 
         Workers make all batches of that epoch and of later ones after the call. They make batches
         again that they had made ahead without it. Workers that start later call the method too, and
-        so does a run that resumes from a state. Every consumer must ask for the same calls. The
-        number of samples must not change. Workers start with the data set as it is at `start()`:
-        what you did to your own object before that is not undone.
+        so does a run that resumes from a state. Where a wrapper (such as `Subset`) or a `Mixture`
+        has no such method, workers call it of each data set and `transform` inside that has it.
+        Every consumer must ask for the same calls. The number of samples must not change. Workers
+        start with the data set as it is at `start()`: what you did to your own object before that
+        is not undone.
 
         Raises
         ------
@@ -332,8 +334,9 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
             bytes, tuples, lists, sets, dicts, arrays and tensors.
         """
         self._engine.check_open()
-        if self._dataset.has(method) is False:
-            refuse("method", method, f"a {self._dataset.name} has no such method")
+        if not self._dataset.may_have(method):
+            refuse("method", method, f"a {self._dataset.name} has no such method, nor has what it "
+                   "was given")  # fmt: skip
         text = call_as_text(method, arguments)
         if self._order is not None:
             self._order = with_call(self._order, text)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import BatchSampler, Sampler, default_collate, default_convert
 
+from swift_loader.batch.wrapped import calls_of, kinds_of
 from swift_loader.errors import ConfigError
 from swift_loader.loader.as_built import BUILT, STARTED, settings_of, warn_if_changed
 from swift_loader.loader.engine import Engine
@@ -18,12 +19,16 @@ from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart
 from swift_loader.order.planned import PlannedOrder
 from swift_loader.order.told import inner_of, inner_part
+from swift_loader.sources.mixture import Mixture
 from swift_loader.worker.recipe import given
 
 if TYPE_CHECKING:
     from swift_loader.loader.loader import SwiftLoader
 
 __all__ = ["Dataset", "TorchAttributes"]
+
+
+_MANY = 100  # of a longer list, as may be given to a class, all are alike
 
 
 class Dataset:
@@ -42,13 +47,12 @@ class Dataset:
         self._own: Callable[[], Any] = _nothing
         self._own_epoch = OwnEpoch()
         self._of_object: frozenset[str] = frozenset()  # methods of the object alone
+        self._kinds = _kinds(config)
         factory = config.dataset_class
-        self._kind = factory if isinstance(factory, type) else None
         self.name = getattr(factory, "__qualname__", None) or type(factory).__qualname__
         if factory is given:
             own = config.dataset_kwargs["dataset"]
             self.name = type(own).__qualname__
-            self._kind = type(own)
             self._kept = own if engine.sees_changes else None
             self._of_object = frozenset(n for n, v in _attributes(own).items() if callable(v))
             try:
@@ -56,15 +60,17 @@ class Dataset:
             except TypeError:  # a list, a tuple: nobody can refer to it without keeping it
                 self._own = _nothing
 
-    def has(self, method: str) -> bool | None:
-        """Whether it has this method; None where that can't be told without building it."""
-        own = self.own()
-        known = own if own is not None else self._kind if self._built is None else self._built
-        if known is None:
-            return None
-        if known is self._kind and (method in self._of_object or hasattr(known, "__getattr__")):
-            return None
-        return callable(getattr(known, method, None))
+    def may_have(self, method: str) -> bool:
+        """Whether it, or what it wraps, has this method, as far as that is known without it."""
+        own = self._built if self.own() is None else self.own()
+        if own is not None:
+            return bool(calls_of(own, method))
+        if not self._kinds or method in self._of_object:
+            return True
+        return any(
+            hasattr(kind, "__getattr__") or callable(getattr(kind, method, None))
+            for kind in self._kinds
+        )
 
     def get(self) -> Any:
         """Raises what the data set's constructor raises."""
@@ -113,6 +119,26 @@ class Dataset:
         if shipped is not None and shipped.settings is not None:
             known = settings_of(own, *self._functions) if is_told else shipped.settings
             shipped.settings = warn_if_changed(known, own, *self._functions, since=STARTED)
+
+
+def _kinds(config: Config) -> frozenset[type]:
+    """The classes of the data set and of what it wraps, as far as they are known; none of what a
+    function makes. A data set that a wrapper makes by itself is not known.
+    """
+    factory, kwargs = config.dataset_class, config.dataset_kwargs
+    if isinstance(factory, Mixture):
+        parts = factory.ingredients
+        makers = [one.build for one in parts if not one.is_built]
+        held = [thing for one in parts for thing in (one.build, one.transform)]
+        values = [value for one in parts for value in (one.kwargs or {}).values()]
+    else:
+        makers = held = [] if factory is given else [factory]
+        values = list(kwargs.values())
+    if not all(isinstance(one, type) for one in makers):
+        return frozenset()
+    for value in values:  # `datasets` is a list
+        held = [*held, *(value[:_MANY] if isinstance(value, (list, tuple)) else [value])]
+    return kinds_of(*held)
 
 
 def _attributes(own: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class RayWorker:
             with step("taking over the settings of the training process"):
                 apply_settings(settings)
                 settle(place, index, os.environ)
-            birth.complete(memoryview(payload.copy()))
+            birth.complete(lambda: memoryview(payload.copy()))
             with step("building the dataset"):
                 if birth.nb_samples is None:
                     raise TypeError("a stream's shards belong to local workers")

@@ -14,7 +14,6 @@ from itertools import accumulate
 from typing import Any
 
 from swift_loader.batch.asynchronous import awaiting, is_asynchronous, result_of
-from swift_loader.batch.wrapped import listeners_of
 from swift_loader.errors import refuse
 
 __all__ = ["Blended", "Ingredient", "blended"]
@@ -29,6 +28,11 @@ class Ingredient:
     kwargs: Mapping[str, Any] | None
     transform: Callable[[Any], Any] | None = None
     collate_fn: Callable[[list[Any]], Any] | None = None
+
+    @property
+    def is_built(self) -> bool:
+        """Whether `build` is the data set, not what makes one."""
+        return self.kwargs is None and _by_index(self.build)
 
     def dataset(self) -> Any:
         """Raises what its constructor raises; `ConfigError` for what has no length."""
@@ -58,8 +62,9 @@ def blended(ingredients: Sequence[Ingredient], with_source: bool) -> Blended:
 class Blended:
     """All samples of all sources; `with_source`: as ``(sample, name of the source)``.
 
-    ``__getitems__`` is there where a source has it: each source is asked once a batch. So is
-    `set_epoch`, where a source or a `transform` has it. A source's rounds are not epochs.
+    ``__getitems__`` is there where a source has it: each source is asked once a batch. The worker
+    tells `datasets` and `transforms` what a data set is told, such as the epoch. A source's rounds
+    are not epochs.
     """
 
     def __init__(
@@ -68,21 +73,18 @@ class Blended:
         self._names = tuple(one.name for one in ingredients)
         self._datasets = tuple(map(awaiting, datasets))
         self.sources = dict(zip(self._names, datasets, strict=True))
-        self._transforms = tuple(one.transform for one in ingredients)
+        self.datasets = tuple(datasets)
+        self.transforms = tuple(one.transform for one in ingredients)
         self._collate = tuple(one.collate_fn for one in ingredients)
         self._with_source = with_source
         self.lengths_of_sources = tuple(map(len, datasets))
         *self._starts, self._length = accumulate(self.lengths_of_sources, initial=0)
-        self._finishes = with_source or any(self._transforms)
+        self._finishes = with_source or any(self.transforms)
         self._many = [getattr(dataset, "__getitems__", None) for dataset in self._datasets]
         if any(map(callable, self._many)):
             self.__getitems__ = self._get_many
         if any(self._collate):
             self.collate_of = self._collate_of
-        parts = (*datasets, *self._transforms)
-        self._listeners = [one for part in parts for one in listeners_of(part)]
-        if self._listeners:
-            self.set_epoch = self._set_epoch
 
     def __len__(self) -> int:
         return self._length
@@ -107,10 +109,6 @@ class Blended:
             source = bisect_right(starts, index) - 1
             sample = datasets[source][index - starts[source]]
             samples.append(sample if finish is None else finish(source, sample))
-
-    def _set_epoch(self, epoch: int) -> None:
-        for one in self._listeners:
-            one.set_epoch(epoch)
 
     def samples_of_same_source(self, index: int) -> range:
         """The indices of the samples of the source that this one is of."""
@@ -150,7 +148,7 @@ class Blended:
         return IndexError(f"sample {index} is not in [0, {self._length})")
 
     def _finish(self, source: int, sample: Any) -> Any:
-        transform = self._transforms[source]
+        transform = self.transforms[source]
         if transform is not None:
             sample = transform(sample)
         return (sample, self._names[source]) if self._with_source else sample

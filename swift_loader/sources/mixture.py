@@ -175,6 +175,11 @@ class Mixture:
         """The data set of all samples, as each worker builds it."""
         return blended(self._ingredients, self.with_source)
 
+    @property
+    def ingredients(self) -> tuple[Ingredient, ...]:
+        """Its sources, as workers need them."""
+        return self._ingredients
+
     def built(self) -> dict[str, Any]:
         """The sources that were given as data sets, by name."""
         return {one.name: one.build for one in self._ingredients if one.kwargs is None}

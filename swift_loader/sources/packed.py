@@ -126,7 +126,7 @@ class Packed:
             refuse(
                 "dataset", dataset, "give a data set with __getitem__ and __len__, built already"
             )
-        self._dataset = dataset
+        self.dataset = dataset
         self._length = length = int(length)
         self._key = key
         self._epoch = 0
@@ -167,7 +167,7 @@ class Packed:
     def set_epoch(self, epoch: int) -> None:
         """Take the documents' order of `epoch`. The loader calls it in every worker."""
         self._epoch = epoch
-        for one in listeners_of(self._dataset):
+        for one in listeners_of(self.dataset):
             one.set_epoch(epoch)
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
@@ -260,7 +260,7 @@ class Packed:
 
     def _put_tokens(self, rows: _Rows, out: NDArray[Any]) -> None:
         parts: list[Any] = []
-        dataset, key, separator = self._dataset, self._key, self._separator
+        dataset, key, separator = self.dataset, self._key, self._separator
         said = self._lengths.array[rows.documents].tolist()  # of padding too, where it isn't used
         pieces = (rows.documents.tolist(), rows.starts.tolist(), rows.stops.tolist())
         for document, start, stop, length in zip(*pieces, said, strict=True):
@@ -297,7 +297,7 @@ class Packed:
                 ) from None
 
     def _document(self, index: int) -> Any:
-        found = self._dataset[index]
+        found = self.dataset[index]
         return found if self._key is None else found[self._key]
 
 

@@ -15,7 +15,6 @@ What goes wrong is a `BirthError`, which holds what is sent to the training proc
 from __future__ import annotations
 
 import atexit
-import copy
 import faulthandler
 import os
 import random
@@ -33,7 +32,6 @@ from torch.utils.data._utils import worker as torch_worker
 
 from swift_loader.batch.large import holds
 from swift_loader.batch.shipping import hold_large, unpack
-from swift_loader.errors import StateError
 from swift_loader.telemetry.log import LogHandle, open_log, worker_role
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.memory import map_private, map_shared
@@ -47,13 +45,13 @@ from swift_loader.worker.rank_watch import tell_group
 from swift_loader.worker.recipe import (
     Recipe,
     build_dataset,
-    given,
     lengths_of_sources,
     recipe_of,
 )
 from swift_loader.worker.script import state
 from swift_loader.worker.shard import StreamInfo, is_used_up
 from swift_loader.worker.split import Split
+from swift_loader.worker.untouched import Untouched, holds_the_object
 from swift_loader.worker.zygote import Inherited, Spawn
 
 __all__ = [
@@ -203,18 +201,16 @@ class Birth:
         self.seed = seed_of(place, index)
         self.log: LogHandle | None = None
         self.split = Split(place, index)
-        self._payload_fd = -1
-        self._untouched: Any = None  # a copy of a stream that can't be made anew
+        self._payload: Callable[[], memoryview]
+        self._untouched = Untouched()
 
-    def complete(self, payload: int | memoryview) -> None:
-        """Of the user's things, or the descriptor of the memory they lie in. Raises `BirthError`.
+    def complete(self, payload: Callable[[], memoryview]) -> None:
+        """Of the user's things, as they were shipped. Raises `BirthError`.
 
-        Only with a descriptor, which is this object's from now on, can a stream be built again.
+        `payload` gives them anew each time: the data set may write to arrays that lie there.
         """
         place, index = self._place, self._index
-        if isinstance(payload, int):
-            self._payload_fd = payload
-            payload = read_payload(payload)
+        self._payload = payload
         with step("importing the script (start_method='main'; 'fresh' does without)"):
             state.check()
         with step("unpacking the dataset's class and arguments"):
@@ -222,32 +218,36 @@ class Birth:
                 self.log = open_log(place.log, worker_role(place.consumer_index, index))
                 self.log.logger.info("worker started, pid {}", os.getpid())
             seed_worker(self.seed)
-            self.recipe = recipe = recipe_of(unpack(payload))
+            self.recipe = recipe = recipe_of(unpack(payload()))
         if place.group is not None:
             tell_group(*place.group)
         with step("building the dataset"), self.split.watching():
             self.dataset, self.nb_samples = build_dataset(recipe)
         if self.nb_samples is None:
             self.split.look_at(self.dataset, recipe.dataset_kwargs)
-            if state.forked and recipe.dataset_class is given and is_used_up(self.dataset):
-                self._untouched = _copied(self.dataset)
+            if is_used_up(self.dataset):
+                self.will_change()
         self._announce(self.dataset)
         if recipe.worker_init_fn is not None:
             with step("running worker_init_fn"), self.split.watching():
                 recipe.worker_init_fn(place.id_of(index))
-        if self.nb_samples is not None:
-            self._let_payload_go()
+
+    def will_change(self) -> None:
+        """The data set is told something, or used up, next: keep a copy if nothing else gives it
+        as it was.
+        """
+        if state.forked and holds_the_object(self.recipe):
+            self._untouched.keep(self.dataset)
 
     def build_again(self) -> Any:
-        """A stream as it was at this worker's birth, whatever was done to it since.
+        """The data set as it was at this worker's birth, whatever was done to it since.
 
         Raises `StateError` for one that was forked and can't be copied.
         """
-        recipe = recipe_of(unpack(read_payload(self._payload_fd)))
+        recipe = recipe_of(unpack(self._payload()))
         with self.split.watching():
-            dataset, _ = build_dataset(recipe)  # a forked one is the very object that was used
-            if self._untouched is not None:
-                dataset = self._untouched()
+            dataset, _ = build_dataset(recipe)  # a forked one may be the very object that was used
+            dataset = self._untouched.instead_of(dataset)
             self._announce(dataset)
             if recipe.worker_init_fn is not None:
                 recipe.worker_init_fn(self._place.id_of(self._index))
@@ -271,30 +271,6 @@ class Birth:
 
     def close(self) -> None:
         """Close the log."""
-        self._let_payload_go()
         if self.log is not None:
             self.log.logger.info("worker ends")
             self.log.close()
-
-    def _let_payload_go(self) -> None:
-        if self._payload_fd >= 0:
-            os.close(self._payload_fd)
-            self._payload_fd = -1
-
-
-def _copied(stream: Any) -> Callable[[], Any]:
-    """What gives the stream as it is now, any number of times."""
-    try:
-        untouched = copy.deepcopy(stream)
-    except Exception as error:  # noqa: BLE001 - raised where somebody needs the copy
-        why = f"{type(error).__name__}: {error}"
-
-        def refuse_to_copy() -> Any:
-            raise StateError(
-                f"the {type(stream).__qualname__} can't be begun anew: it was forked with the "
-                f"training process, goes on where it was, and can't be copied ({why}). Give its "
-                "class and arguments, or start_method='main'"
-            )
-
-        return refuse_to_copy
-    return lambda: copy.deepcopy(untouched)

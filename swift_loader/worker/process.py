@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from functools import partial
 
 from swift_loader.plan import Plan
 from swift_loader.transport.channel import Channel, ChannelClosedError
@@ -31,7 +32,7 @@ from swift_loader.transport.messages import (
 )
 from swift_loader.transport.table import pack, unpack
 from swift_loader.transport.written_slots import WrittenSlots
-from swift_loader.worker.birth import Birth, BirthError, enter, leave
+from swift_loader.worker.birth import Birth, BirthError, enter, leave, read_payload
 from swift_loader.worker.maker import EndOfShard, Job, MakeError
 from swift_loader.worker.place import Place
 from swift_loader.worker.progress import Progress
@@ -81,13 +82,14 @@ class Worker:
             pass  # the training process does not want us any more
         finally:
             self._close()
+            os.close(payload_fd)
         return status
 
     def _prepare(self, payload_fd: int) -> bool:
         """Be born, and say `Ready`; or `StartFailed`, and it is False."""
         birth = self._birth
         try:
-            birth.complete(payload_fd)
+            birth.complete(partial(read_payload, payload_fd))
         except BirthError as error:
             self._say(StartFailed(error.fault))
             return False

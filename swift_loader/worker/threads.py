@@ -25,6 +25,7 @@ import threading
 import traceback
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from swift_loader.batch.seeding import seed_own_generators
@@ -32,7 +33,7 @@ from swift_loader.batch.shipping import unpack
 from swift_loader.errors import ConfigError
 from swift_loader.transport.channel import Channel, ChannelClosedError, channel_pair
 from swift_loader.transport.table import pack
-from swift_loader.worker.birth import Birth, read_payload, step
+from swift_loader.worker.birth import Birth, step
 from swift_loader.worker.launched import BATCH_WORKER
 from swift_loader.worker.place import Place
 from swift_loader.worker.process import Worker
@@ -48,12 +49,11 @@ _END_GRACE_S = 1.0
 class _Birth(Birth):
     """Touches nothing that the other threads of this process have, too."""
 
-    def complete(self, payload: int | memoryview) -> None:
-        assert isinstance(payload, int)
-        self._payload_fd = payload
+    def complete(self, payload: Callable[[], memoryview]) -> None:
+        self._payload = payload
         seed_own_generators(self.seed)
         with step("unpacking the dataset's class and arguments"):
-            self.recipe = recipe = recipe_of(unpack(read_payload(payload)))
+            self.recipe = recipe = recipe_of(unpack(payload()))
         with step("building the dataset"):
             self.dataset, self.nb_samples = build_dataset(recipe)
             if self.nb_samples is None and not recipe.by_shards:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from swift_loader.batch.wrapped import listeners_of
+from swift_loader.batch.wrapped import calls_of, listeners_of
 from swift_loader.cache.worker_store import WorkerStore
 from swift_loader.order.told import text_as_call
 from swift_loader.plan import Plan
@@ -29,6 +29,7 @@ from swift_loader.worker.recipe import Recipe, build_dataset
 from swift_loader.worker.shard import Shard
 from swift_loader.worker.split import Split
 from swift_loader.worker.stream import StreamMaker
+from swift_loader.worker.untouched import Untouched, holds_the_object
 
 __all__ = ["TellingMaker", "made_by", "maker_of"]
 
@@ -44,20 +45,24 @@ class AnyMaker(Protocol):
 def maker_of(birth: Birth, place: Place, index: int, progress: Progress) -> TellingMaker:
     """The maker of a worker that is born."""
     recipe = birth.recipe
-    if birth.nb_samples is not None:
-        return made_by(recipe, birth.dataset, birth.nb_samples, place, index, progress)
+    nb_samples = birth.nb_samples
     log = birth.log.logger.info if birth.log is not None else None
 
     def make_maker(dataset: Any, build: Callable[[], Any]) -> AnyMaker:
-        store = store_of(recipe, dataset, None, place)
+        store = store_of(recipe, dataset, nb_samples, place)
         shard: Shard | Lane
+        if nb_samples is not None:
+            return Maker(recipe, dataset, nb_samples, progress, store)
         if recipe.by_shards:
             shard = _lane_of(dataset, place, index, log)
         else:
             shard = Shard(dataset, birth.split, build)
         return StreamMaker(recipe, shard, place, index, progress, log, store)
 
-    return TellingMaker(recipe, birth.dataset, make_maker, birth.build_again, is_stream=True)
+    return TellingMaker(
+        *(recipe, birth.dataset, make_maker, birth.build_again, birth.will_change),
+        is_stream=nb_samples is None,
+    )
 
 
 def made_by(
@@ -70,9 +75,14 @@ def made_by(
     log: Callable[[str], object] | None = None,
 ) -> TellingMaker:
     """The maker of a data set, where it is made of it without the birth of a worker."""
+    untouched = Untouched()
 
     def build() -> Any:
-        return build_dataset(recipe)[0]
+        return untouched.instead_of(build_dataset(recipe)[0])
+
+    def will_change() -> None:
+        if holds_the_object(recipe):
+            untouched.keep(dataset)
 
     def make_maker(dataset: Any, build: Callable[[], Any]) -> AnyMaker:
         store = store_of(recipe, dataset, nb_samples, place)
@@ -86,7 +96,9 @@ def made_by(
         shard = Shard(dataset, split, build, announces=False)
         return StreamMaker(recipe, shard, place, index, progress, store=store)
 
-    return TellingMaker(recipe, dataset, make_maker, build, is_stream=nb_samples is None)
+    return TellingMaker(
+        *(recipe, dataset, make_maker, build, will_change), is_stream=nb_samples is None
+    )
 
 
 def _lane_of(dataset: Any, place: Place, index: int, log: Callable[[str], object] | None) -> Lane:
@@ -113,6 +125,7 @@ class TellingMaker:
     """A maker whose data set is told what its batches' plans say.
 
     `make_maker` makes one, of a data set and of how that is built again, with all calls made.
+    `build` builds it as it was; `will_change` is called before the first call of it.
     A stream's maker tells the stream its epoch, where it begins one.
     """
 
@@ -122,6 +135,7 @@ class TellingMaker:
         dataset: Any,
         make_maker: Callable[[Any, Callable[[], Any]], AnyMaker],
         build: Callable[[], Any],
+        will_change: Callable[[], None],
         *,
         is_stream: bool,
     ) -> None:
@@ -129,6 +143,7 @@ class TellingMaker:
         self._dataset = dataset
         self._make_maker = make_maker
         self._build = build
+        self._will_change = will_change
         self._maker = make_maker(dataset, self._build_again)
         self._calls: tuple[str, ...] = ()  # made so far
         self._is_told = False  # of calls, by this or an earlier order
@@ -171,8 +186,7 @@ class TellingMaker:
     def _build_again(self) -> Any:
         self._dataset = self._build()
         for text in self._calls:
-            method, arguments = text_as_call(text)
-            getattr(self._dataset, method)(*arguments)
+            self._call_one(text)
         return self._dataset
 
     def _call(self, calls: tuple[str, ...]) -> None:
@@ -182,7 +196,18 @@ class TellingMaker:
             self._dataset = self._build()
             self._maker = self._make_maker(self._dataset, self._build_again)
             self._calls, self._epoch = (), -1
+        self._will_change()
         for text in calls[len(self._calls) :]:
-            method, arguments = text_as_call(text)
-            getattr(self._dataset, method)(*arguments)
+            self._call_one(text)
             self._calls = (*self._calls, text)
+
+    def _call_one(self, text: str) -> None:
+        method, arguments = text_as_call(text)
+        found = calls_of(self._dataset, method)
+        if not found:
+            raise AttributeError(
+                f"{type(self._dataset).__name__!r} object has no method {method!r}, nor has what "
+                "it wraps"
+            )
+        for call in found:
+            call(*arguments)

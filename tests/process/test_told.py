@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, StackDataset, Subset, random_split
 
-from swift_loader import ConfigError, SwiftLoader
+from swift_loader import ConfigError, Mixture, SwiftLoader
 from swift_loader.errors import StateError
 from tests import datasets
 
@@ -225,6 +226,59 @@ def test_a_call_is_made_from_the_next_epoch_on_in_every_worker() -> None:
             assert worker.pid is not None
             os.kill(worker.pid, signal.SIGKILL)  # those that are started anew are told all of it
         assert all(told(batch) == {(2, 3, 2)} for batch in loader)
+
+
+def test_a_call_reaches_the_data_sets_inside_a_wrapper_or_a_mixture() -> None:
+    def part() -> Subset[Any]:
+        return Subset(Told(), range(4))
+
+    makers: list[Callable[[], tuple[Any, ...]]] = [
+        lambda: (part(),),
+        lambda: (ConcatDataset([part(), Told()]),),
+        lambda: (ConcatDataset, {"datasets": [part(), part()]}),
+        lambda: (Mixture({"a": (Told, {}, 1.0), "b": (part(), 1.0)}),),
+        lambda: (Mixture({"a": (part, {}, 1.0)}),),  # what a function makes is not known before
+    ]
+    for workers in (0, 2):
+        for maker in makers:
+            options: dict[str, Any] = {"batch_size": 2, "num_workers": workers, "validate": False}
+            with SwiftLoader(*maker(), **options) as loader:
+                loader.call_dataset("resize", 7)
+                assert {one for batch in loader for one in told(batch)} == {(0, 1, 7)}
+                loader.call_dataset("resize", 3)
+                assert {one for batch in loader for one in told(batch)} == {(1, 2, 3)}
+    for maker in makers[:-1]:
+        with SwiftLoader(*maker(), batch_size=2, validate=False) as loader:
+            with pytest.raises(ConfigError, match="no such method"):
+                loader.call_dataset("missing")
+
+
+@pytest.mark.parametrize(
+    "maker", [lambda: (Told,), lambda: (Told(),), lambda: (Mixture({"a": (Told(), 1.0)}),)]
+)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_workers": 2},
+        {"num_workers": 0},
+        {"num_workers": 2, "start_method": "fork"},
+        {"num_workers": 2, "start_method": "thread"},
+    ],
+)
+def test_a_state_of_before_the_calls_takes_them_back(
+    maker: Callable[[], tuple[Any, ...]], options: dict[str, Any]
+) -> None:
+    with SwiftLoader(*maker(), batch_size=2, validate=False, **options) as loader:
+        loader.start()
+        loader.call_dataset("resize", 5)
+        state = loader.state_dict()
+        for count, size in ((2, 7), (3, 8)):
+            loader.call_dataset("resize", size)
+            assert {one[1:] for batch in loader for one in told(batch)} == {(count, size)}
+        loader.load_state_dict(state)
+        assert {one[1:] for batch in loader for one in told(batch)} == {(1, 5)}
+        loader.call_dataset("resize", 9)
+        assert {one[1:] for batch in loader for one in told(batch)} == {(2, 9)}
 
 
 def test_calls_are_in_the_state() -> None:

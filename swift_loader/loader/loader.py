@@ -44,7 +44,13 @@ from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.state import State, saved_consumer, saved_seed
 from swift_loader.order.told import call_as_text, has_calls, resumed, told, with_call
-from swift_loader.ranks.agreement import SAMPLES, agree_on_plan, agree_on_seed, is_collective
+from swift_loader.ranks.agreement import (
+    SAMPLES,
+    agree_on_plan,
+    agree_on_seed,
+    is_collective,
+    own_index,
+)
 from swift_loader.ranks.equal_steps import EqualSteps, check_equal_steps, check_ranks
 from swift_loader.ranks.mesh import check_slice, consumer_of
 from swift_loader.transport.slots import OnMap
@@ -110,6 +116,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         self._hand_on: OnMap | None = None  # set by `swift_loader.loader.handing_on`
         self._starting = threading.RLock()  # several threads may begin to iterate
         self._consumer = 0
+        # Accelerate must not deal the samples out among the ranks a second time.
+        self._is_accelerate_prepared = config.nb_consumer > 1
         self._epoch = 0  # the one that the next `iter` gives
         self._order: Order | None = None
         self._calls: tuple[str, ...] = ()  # of the data set, since a state was loaded
@@ -433,10 +441,18 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
 
     def _part_at_hand(self) -> EpochPart:
         """That of the epoch that is being iterated, else of the next one."""
+        self._be_consumer_of_rank()
         self._apply_state()
         if self._standing is not None and self._standing.alive:
             return self._standing.taken.part
         return self._the_order().part(self._epoch)
+
+    def _be_consumer_of_rank(self) -> None:
+        """Until the start, it is the one that the start will find, where that is known."""
+        known = None if self._engine.started else own_index(self.nb_consumer)
+        if known is not None and known != self._consumer:
+            self._consumer = known
+            self._order_anew()
 
     def _facts(self) -> dict[str, Any]:
         by_one = self._config.in_order and not isinstance(self._applied, (list, tuple))

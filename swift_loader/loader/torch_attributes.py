@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import BatchSampler, Sampler, default_collate, default_convert
 
 from swift_loader.batch.wrapped import calls_of, kinds_of
-from swift_loader.errors import ConfigError
+from swift_loader.errors import ClosedError, ConfigError
 from swift_loader.loader.as_built import BUILT, STARTED, settings_of, warn_if_changed
 from swift_loader.loader.engine import Engine
 from swift_loader.loader.options import Config
@@ -19,6 +19,7 @@ from swift_loader.order.order import Order
 from swift_loader.order.part import EpochPart
 from swift_loader.order.planned import PlannedOrder
 from swift_loader.order.told import inner_of, inner_part
+from swift_loader.ranks.agreement import is_collective, own_index
 from swift_loader.sources.mixture import Mixture
 from swift_loader.worker.recipe import given
 
@@ -273,6 +274,24 @@ class _OfPlan:
         """The loader's next `iter` gives this epoch."""
         self.loader.set_epoch(epoch)
 
+    def _check_known(self) -> None:
+        """Raises `ClosedError` where only the start can tell which indices this consumer gets."""
+        loader = self.loader
+        nb_consumer = loader.nb_consumer
+        if loader.started or nb_consumer == 1:
+            return
+        if own_index(nb_consumer) is None:
+            raise ClosedError(
+                f"which of the {nb_consumer} consumers (nb_consumer) this process is, nobody has "
+                "said yet: call start(consumer_index, device) before you ask for its indices"
+            )
+        is_drawn = loader._config.shuffle or loader._config.mixing is not None
+        if is_drawn and loader.seed is None and is_collective(nb_consumer):
+            raise ClosedError(
+                "the ranks agree on the seed in start(): call it before you ask for the indices of "
+                "a shuffle, or give seed="
+            )
+
     def _at_hand(self) -> tuple[Order, EpochPart]:
         part = inner_part(self.loader._part_at_hand())
         order = inner_of(self.loader._the_order())
@@ -282,6 +301,7 @@ class _OfPlan:
 
     def _batches(self) -> Iterator[list[int]]:
         order, part = self._at_hand()
+        self._check_known()
         return (order.samples(number, details) for number, details in order.batches(part))
 
 

@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from swift_loader import SwiftLoader
+from swift_loader import ClosedError, SwiftLoader
 from tests.datasets import Numbers
 
 NB_SAMPLES, NB_EPOCHS = 101, 2
@@ -46,10 +47,14 @@ def with_torch(folder: Path) -> None:
 
 
 def with_accelerate(folder: Path) -> None:
-    from accelerate import Accelerator
+    from accelerate import Accelerator, skip_first_batches
 
     accelerator = Accelerator(cpu=True)
     loader = make_loader(accelerator.num_processes)  # iterating starts it
+    untouched = accelerator.prepare_data_loader(loader) is loader
+    with pytest.raises(ClosedError, match="agree on the seed in start"):
+        next(iter(skip_first_batches(loader, 2)))
+    skipped = rest_after_skipping(accelerator.num_processes)
     linear = nn.Linear(4, 1)
     model, optimizer, prepared = accelerator.prepare(
         linear, torch.optim.SGD(linear.parameters(), lr=1e-4), loader
@@ -77,10 +82,25 @@ def with_accelerate(folder: Path) -> None:
         seen=seen,
         gathered=gathered,
         again=again,
-        untouched=prepared is loader,
+        untouched=untouched and prepared is loader,
+        skipped=skipped,
     )
     loader.close()
     accelerator.end_training()
+
+
+def rest_after_skipping(world_size: int) -> list[bool]:
+    """Whether accelerate, of a loader that is not started yet, skips batches of this rank."""
+    from accelerate import skip_first_batches
+
+    same = []
+    for options in ({}, {"shuffle": True, "seed": 3}):
+        with SwiftLoader(
+            Numbers, {"n": NB_SAMPLES}, 8, nb_consumer=world_size, **options
+        ) as loader:
+            rest = [indices.tolist() for _, indices in skip_first_batches(loader, 2)]
+            same.append(rest == [indices.tolist() for _, indices in loader][2:])
+    return same
 
 
 def write(folder: Path, name: str, rank: int, **facts: Any) -> None:

@@ -46,5 +46,6 @@ def test_accelerate_leaves_the_loader_as_it_is_and_saves_it(tmp_path: Path) -> N
     assert sorted(both) == list(range(NB_SAMPLES))
     for rank in ranks:
         assert rank["untouched"]
+        assert all(rank["skipped"])
         assert sorted(rank["gathered"]) == list(range(NB_SAMPLES))
         assert rank["again"] == rank["seen"][3 * 8 :]

@@ -335,3 +335,34 @@ def test_more_workers_than_cpus_get_no_warning_here() -> None:
     with warnings.catch_warnings():  # a difference that docs/moving.md names
         warnings.simplefilter("error")
         SwiftLoader(ROWS, num_workers=many, validate=False).close()
+
+
+@pytest.mark.filterwarnings("ignore:23 samples can't be dealt")
+@pytest.mark.parametrize("tail", ["balanced", "pad", "drop"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_indices_asked_before_the_start_are_those_of_this_rank(
+    monkeypatch: pytest.MonkeyPatch, rank: int, tail: str
+) -> None:
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    rows = torch.arange(23)
+    for size in (1, 4):  # with 1, the ranks make different numbers of steps
+        options: dict[str, Any] = {"num_workers": 0, "shuffle": True, "tail": tail, "seed": 3}
+        with SwiftLoader(rows, batch_size=size, nb_consumer=2, **options) as loader:
+            lengths = len(loader), len(loader.sampler), len(loader.batch_sampler)
+            batches, indices = list(loader.batch_sampler), list(loader.sampler)
+            came = [batch.tolist() for batch in loader]
+        assert batches == came
+        assert indices == [index for batch in came for index in batch]
+        assert lengths == (len(came), len(indices), len(came))
+
+
+def test_indices_of_a_rank_that_nobody_has_told_are_an_error() -> None:
+    with SwiftLoader(torch.arange(23), batch_size=4, num_workers=0, nb_consumer=2) as loader:
+        for ask in (lambda: list(loader.sampler), lambda: list(loader.batch_sampler)):
+            with pytest.raises(
+                ClosedError, match=r"start\(consumer_index, device\) before you ask"
+            ):
+                ask()
+        loader.start(1)
+        assert list(loader.batch_sampler) == [batch.tolist() for batch in loader]

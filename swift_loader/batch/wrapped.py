@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import ChainDataset, ConcatDataset, Subset
 
-__all__ = ["calls_of", "kinds_of", "listeners_of", "with_wrapped"]
+__all__ = ["calls_of", "keep_epochs_apart", "kinds_of", "listeners_of", "with_wrapped"]
 
 _HOLDERS = ("dataset", "target_transform")
 _HOLDERS_OF_MANY = ("datasets", "transforms")
@@ -72,6 +72,21 @@ def _walked(things: Sequence[Any], method: str) -> Iterator[tuple[Any, Any]]:
         yield one, listener
         inside = _held_by(one, listener is not None)
         waiting += [(held, depth + 1) for held in reversed(inside)]
+
+
+def keep_epochs_apart(*things: Any) -> None:
+    """Give what has a ``set_epoch`` an epoch of its own, in place of a tensor in shared memory.
+
+    Such a tensor tells the epoch to workers that stay (Hugging Face's streams have one). Here each
+    worker is told by itself, and some are an epoch ahead of others.
+    """
+    for listener in listeners_of(*things):
+        attributes = getattr(listener, "__dict__", {})
+        for name, value in list(attributes.items()):
+            if not isinstance(value, torch.Tensor) or "epoch" not in name.lower():
+                continue
+            if value.is_shared():  # type: ignore[no-untyped-call]
+                attributes[name] = value.clone()
 
 
 def _listener(one: Any, name: str) -> Any:

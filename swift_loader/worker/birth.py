@@ -32,6 +32,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from swift_loader.batch.large import holds
 from swift_loader.batch.shipping import hold_large, unpack
+from swift_loader.batch.wrapped import keep_epochs_apart
 from swift_loader.telemetry.log import LogHandle, open_log, worker_role
 from swift_loader.transport.channel import Channel, ChannelClosedError
 from swift_loader.transport.memory import map_private, map_shared
@@ -223,6 +224,7 @@ class Birth:
             tell_group(*place.group)
         with step("building the dataset"), self.split.watching():
             self.dataset, self.nb_samples = build_dataset(recipe)
+        keep_epochs_apart(self.dataset, recipe.transform, recipe.collate_fn)
         if self.nb_samples is None:
             self.split.look_at(self.dataset, recipe.dataset_kwargs)
             if is_used_up(self.dataset):
@@ -248,6 +250,7 @@ class Birth:
         with self.split.watching():
             dataset, _ = build_dataset(recipe)  # a forked one may be the very object that was used
             dataset = self._untouched.instead_of(dataset)
+            keep_epochs_apart(dataset)
             self._announce(dataset)
             if recipe.worker_init_fn is not None:
                 recipe.worker_init_fn(self._place.id_of(self._index))

@@ -158,10 +158,11 @@ DIFFERENCES: dict[str, Difference] = {
         "`ConfigError` (a `ValueError`) for all of them; `with_options` gives another loader",
     ),
     "own epoch": Difference(
-        "`set_epoch` of the data set, called by the script",
-        "workers that are started after it have that epoch",
-        "workers are told the loader's epoch, and a warning says so if that is another one; "
-        "`loader.set_epoch(epoch)` chooses it",
+        "`set_epoch` of the data set",
+        "called by the script alone; workers that are started after it have that epoch",
+        "workers are told the loader's epoch, also where the script tells none (streams of Hugging "
+        "Face then read their shards in another order in each epoch); a warning says so if the "
+        "script tells another one; `loader.set_epoch(epoch)` chooses it",
     ),
     "ranks": Difference(
         "Several ranks and a map-style data set",

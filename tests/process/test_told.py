@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -427,3 +427,30 @@ def test_epochs_that_the_script_and_the_loader_count_alike_need_no_warning(
                 if tells:
                     dataset.set_epoch(epoch)
                 assert told(next(iter(loader))) == {(epoch, 0, 0)}
+
+
+class SharedEpoch(torch.utils.data.IterableDataset[int]):
+    """Tells its epoch to other processes, in shared memory, and each item says it."""
+
+    def __init__(self) -> None:
+        self._epoch = torch.tensor(0).share_memory_()
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch += epoch - self._epoch
+
+    def __iter__(self) -> Iterator[int]:
+        info = torch.utils.data.get_worker_info()
+        assert info is not None
+        for _ in range(2 + 30 * info.id):  # the first worker is done long before the second
+            yield int(self._epoch)
+
+
+@pytest.mark.parametrize("start_method", ["fresh", "fork"])
+def test_workers_that_are_ahead_leave_the_epoch_of_others_alone(start_method: str) -> None:
+    stream = SharedEpoch()
+    with SwiftLoader(
+        stream, batch_size=1, num_workers=2, start_method=start_method, data_queue_size=40
+    ) as loader:
+        for epoch in range(4):
+            assert {said.item() for said in loader} == {epoch}
+    assert int(stream._epoch) == 0  # the script's own

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from torch.utils.data import DistributedSampler
 
 from swift_loader.errors import refuse
 from swift_loader.loader.loader import SwiftLoader
 
-__all__ = ["with_consumers"]
+__all__ = ["in_place_of", "is_told", "with_consumers"]
 
 Batch = TypeVar("Batch")
 
 
 def with_consumers(loader: SwiftLoader[Batch], world_size: int, who: str) -> SwiftLoader[Batch]:
-    """The loader, or one like it with a consumer for each rank if it was made for one alone."""
-    if loader.nb_consumer == world_size:
+    """The loader, or one like it with a consumer for each rank if nobody said how many it has.
+
+    A loader that was told of one consumer keeps it: each rank gets all of its data set.
+    """
+    if loader.nb_consumer in (1, world_size) and (world_size == 1 or is_told(loader)):
         return loader
     if loader.nb_consumer != 1 or loader.started:
         refuse(
@@ -22,6 +27,34 @@ def with_consumers(loader: SwiftLoader[Batch], world_size: int, who: str) -> Swi
             loader.nb_consumer,
             f"{who} has {world_size} ranks; leave it out, or give the number of ranks",
         )
-    other = loader.with_options(nb_consumer=world_size)
+    _check_is_dealt_out(loader, world_size, who)
+    return in_place_of(loader, nb_consumer=world_size)
+
+
+def is_told(loader: SwiftLoader[Any]) -> bool:
+    """Whether the script said how many consumers the loader has."""
+    return "nb_consumer" in loader._given
+
+
+def in_place_of(loader: SwiftLoader[Batch], **changes: Any) -> SwiftLoader[Batch]:
+    """Another loader with these options; the one that was given is closed."""
+    other: SwiftLoader[Batch] = loader.with_options(**changes)
     loader.close()
     return other
+
+
+def _check_is_dealt_out(loader: SwiftLoader[Any], world_size: int, who: str) -> None:
+    """A sampler made for one process gives all of its indices on every rank: an epoch of each rank
+    would be the whole one. Of torch's loader, Lightning deals them out.
+    """
+    name = next((n for n in ("sampler", "batch_sampler") if n in loader._given), None)
+    if name is None or (given := loader._given[name]) is None:
+        return
+    if not isinstance(getattr(given, "sampler", given), DistributedSampler):
+        refuse(
+            name,
+            given,
+            f"{who} has {world_size} ranks, and each would get all that it gives. Take torch's "
+            "DistributedSampler; or, if it gives this rank's part already, say so with "
+            f"nb_consumer={world_size}",
+        )

@@ -35,12 +35,14 @@ class _Fabric(Protocol):
 def for_fabric(loader: SwiftLoader[Batch], fabric: _Fabric) -> SwiftLoader[Batch]:
     """Start `loader` as the consumer of this rank, with batches on its device; returns it.
 
-    Call it after ``fabric.launch()``. A loader that was started before stays as it is. If it has
-    one consumer and Fabric has more ranks, a loader with as many consumers takes its place.
+    Call it after ``fabric.launch()``. A loader that was started before stays as it is. If it was
+    not told of `nb_consumer` and Fabric has more ranks, a loader with as many consumers takes its
+    place. With ``nb_consumer=1``, each rank gets all of its data set.
 
-    Raises `ConfigError` if the loader has another number of consumers, and what `start` raises.
+    Raises `ConfigError` if the loader has another number of consumers, or a sampler that is made
+    for one process, and what `start` raises.
     """
     loader = with_consumers(loader, fabric.world_size, "Fabric")
     if not loader.started:
-        loader.start(fabric.global_rank, fabric.device)
+        loader.start(fabric.global_rank if loader.nb_consumer > 1 else 0, fabric.device)
     return loader

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from swift_loader.errors import StateError
-from swift_loader.integrations.consumers import with_consumers
+from swift_loader.integrations.consumers import in_place_of, is_told, with_consumers
 from swift_loader.loader.loader import SwiftLoader
 
 __all__ = ["TrainerLoader", "for_trainer"]
@@ -46,27 +46,34 @@ def for_trainer(loader: SwiftLoader, trainer: _Trainer) -> TrainerLoader:
     ...): by then, the Trainer knows its rank. The loader ends when the Trainer lets go of it, or
     with the process.
 
-    A loader that was started before stays as it is. If it has one consumer and the Trainer has
-    more ranks, a loader with as many consumers takes its place. With
-    ``Trainer(overfit_batches=...)``, one that does not shuffle takes its place.
+    A loader that was started before stays as it is. If it was not told of `nb_consumer` and the
+    Trainer has more ranks, a loader with as many consumers takes its place. With ``nb_consumer=1``,
+    or ``Trainer(use_distributed_sampler=False)``, each rank gets all of its data set or sampler.
+    With ``Trainer(overfit_batches=...)``, one that does not shuffle takes its place.
 
-    Raises `ConfigError` if the loader has another number of consumers, and what `start` raises.
+    Raises `ConfigError` if the loader has another number of consumers, or a sampler that is made
+    for one process, and what `start` raises.
     """
+    is_open = trainer.world_size > 1 and not loader.started and not is_told(loader)
+    if is_open and _deals_nothing_out(trainer):
+        loader = in_place_of(loader, nb_consumer=1)
     loader = with_consumers(loader, trainer.world_size, "the Trainer")
     # The Trainer sets it, but does not declare it.
-    if getattr(
-        trainer, "overfit_batches", 0
-    ):  # the same samples in each epoch, as the Trainer does with torch's
-        loader = _unshuffled(loader)
+    if getattr(trainer, "overfit_batches", 0):
+        # the same samples in each epoch, as the Trainer does with torch's
+        loader = in_place_of(loader, shuffle=False, sampler=None)
     if not loader.started:
-        loader.start(trainer.global_rank, trainer.strategy.root_device)
+        rank = trainer.global_rank if loader.nb_consumer > 1 else 0
+        loader.start(rank, trainer.strategy.root_device)
     return TrainerLoader(loader)
 
 
-def _unshuffled(loader: SwiftLoader) -> SwiftLoader:
-    other = loader.with_options(shuffle=False, sampler=None)
-    loader.close()
-    return other
+def _deals_nothing_out(trainer: _Trainer) -> bool:
+    """Whether the script gave ``Trainer(use_distributed_sampler=False)``: each rank has its own
+    data, or its own sampler. The Trainer tells it nowhere else.
+    """
+    connector = getattr(trainer, "_accelerator_connector", None)
+    return not getattr(connector, "use_distributed_sampler", True)
 
 
 class TrainerLoader:

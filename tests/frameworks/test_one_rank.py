@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import BatchSampler, RandomSampler
 
 from swift_loader import ConfigError, SwiftLoader
 from tests.datasets import Numbers
@@ -61,14 +62,18 @@ class TwoRanks:
         self.strategy = SimpleNamespace(root_device=self.device)
 
 
+def adapter(integration: str) -> Any:
+    module = importlib.import_module(f"swift_loader.integrations.{integration}")
+    return module.for_fabric if integration == "fabric" else module.for_trainer
+
+
 @pytest.mark.parametrize("integration", ["fabric", "lightning"])
 def test_number_of_consumers_is_that_of_the_ranks(
     integration: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")  # as Lightning's launcher sets them
     monkeypatch.setenv("RANK", "0")
-    module = importlib.import_module(f"swift_loader.integrations.{integration}")
-    adapt = module.for_fabric if integration == "fabric" else module.for_trainer
+    adapt = adapter(integration)
     loaders = [adapt(loader_of(num_workers=0), TwoRanks(rank)) for rank in range(2)]
     both = [samples(loader) for loader in loaders]
     assert len(both[0]) == len(both[1]) == 21
@@ -80,6 +85,52 @@ def test_number_of_consumers_is_that_of_the_ranks(
         started.start()
         with pytest.raises(ConfigError, match=r"nb_consumer=1: .* has 2 ranks; leave it out"):
             adapt(started, TwoRanks(0))
+
+
+@pytest.mark.parametrize("integration", ["fabric", "lightning"])
+def test_each_rank_keeps_all_of_a_loader_that_was_told_of_one_consumer(
+    integration: str, monkeypatch: pytest.MonkeyPatch, wanted: list[list[int]]
+) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    adapt = adapter(integration)
+    with loader_of(num_workers=0, nb_consumer=1) as loader:
+        adapted = adapt(loader, TwoRanks(1))
+        assert [samples(adapted), samples(loader)] == wanted[:2]
+
+
+def test_each_rank_keeps_all_where_the_trainer_deals_nothing_out(
+    monkeypatch: pytest.MonkeyPatch, wanted: list[list[int]]
+) -> None:
+    pl = pytest.importorskip("lightning.pytorch", reason="needs Lightning")
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)  # as torchrun sets them
+    trainer = pl.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", use_distributed_sampler=False, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False,
+    )  # fmt: skip
+    assert trainer.world_size == 2
+    adapted = adapter("lightning")(loader_of(num_workers=0), trainer)
+    assert samples(adapted) == wanted[0]
+    adapted.loader.close()
+
+
+@pytest.mark.parametrize("integration", ["fabric", "lightning"])
+@pytest.mark.parametrize("option", ["sampler", "batch_sampler"])
+def test_sampler_made_for_one_process_is_refused_with_several_ranks(
+    integration: str, option: str
+) -> None:
+    sampler = RandomSampler(range(42))
+    given = sampler if option == "sampler" else BatchSampler(sampler, 4, False)
+    adapt = adapter(integration)
+    options = {option: given, "num_workers": 0, "validate": False}
+    with (
+        SwiftLoader(Numbers, {"n": 42}, **options) as loader,
+        pytest.raises(ConfigError, match=rf"^{option}=.* has 2 ranks, .* DistributedSampler"),
+    ):
+        adapt(loader, TwoRanks(0))
+    with SwiftLoader(Numbers, {"n": 42}, nb_consumer=2, **options) as loader:
+        assert sorted(samples(adapt(loader, TwoRanks(0)))) == list(range(42))
 
 
 def test_engine_of_ignite_gets_each_epoch_whole_and_goes_on_after_a_checkpoint(

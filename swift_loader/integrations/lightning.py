@@ -11,15 +11,20 @@ For Fabric, see `swift_loader.integrations.fabric`.
 
 The Trainer deals out the samples of torch's own `DataLoader` only, and does not move batches that
 are on the device already. So nothing is done twice. `for_trainer` wraps the loader because the
-Trainer expects two things that a plain loader does otherwise:
+Trainer expects some things that a plain loader does otherwise:
 
 - After a resume in mid-epoch, ``len`` is still that of the whole epoch, as the Trainer goes on
   counting from where the checkpoint stood.
-- The loader's epoch is the Trainer's, also if `limit_train_batches` ends an epoch early.
+- The loader's epoch is the Trainer's, also if `limit_train_batches` ends an epoch early. Where a
+  `CombinedLoader` goes through a loader several times in an epoch, each pass is an epoch of the
+  loader, so that its order and its random draws are new ones.
+- The Trainer fetches a batch ahead where nobody can tell it the length of an epoch. Its checkpoints
+  say where training is, so they don't count that batch.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -65,7 +70,7 @@ def for_trainer(loader: SwiftLoader, trainer: _Trainer) -> TrainerLoader:
     if not loader.started:
         rank = trainer.global_rank if loader.nb_consumer > 1 else 0
         loader.start(rank, trainer.strategy.root_device)
-    return TrainerLoader(loader)
+    return TrainerLoader(loader, trainer)
 
 
 def _deals_nothing_out(trainer: _Trainer) -> bool:
@@ -85,10 +90,15 @@ class TrainerLoader:
 
     batch_sampler = None  # the Trainer looks at it wherever it finds a sampler
 
-    def __init__(self, loader: SwiftLoader) -> None:
+    def __init__(self, loader: SwiftLoader, trainer: _Trainer) -> None:
         self.loader = loader
+        self._trainer = weakref.ref(trainer)  # which holds this
         self._nb_batches = _length(loader)  # of a whole epoch
-        self._epoch = 0  # of the next iteration
+        self._epoch = 0  # of the Trainer, in the next pass over the data
+        self._more_passes = 0  # than one in an epoch, in all epochs so far
+        self._ended = False  # the last pass has come to its end, in the epoch that was set
+        self._over_in: int | None = None  # no batch is left of this epoch, after a resume
+        self._before: dict[str, Any] | None = None  # the state before the batch fetched ahead
 
     @property
     def sampler(self) -> TrainerLoader:
@@ -98,6 +108,7 @@ class TrainerLoader:
     def set_epoch(self, epoch: int) -> None:
         """The next iteration gives this epoch."""
         self._epoch = epoch
+        self._ended = False
 
     def __len__(self) -> int:
         """Batches of a whole epoch. Raises `TypeError` for a stream, which can't tell."""
@@ -107,12 +118,29 @@ class TrainerLoader:
 
     def __iter__(self) -> Iterator[Any]:
         # A generator: the epoch is what the Trainer has set last when it asks for the first batch.
-        self.loader.set_epoch(self._epoch)
-        yield from self.loader
+        if self._epoch == self._over_in:
+            return
+        if self._ended:  # and no epoch was set since: a `CombinedLoader` begins again
+            self._more_passes += 1
+            self._ended = False
+        self.loader.set_epoch(self._epoch + self._more_passes)
+        ahead = self._is_fetched_ahead()
+        self._before = self._state() if ahead else None
+        for batch in self.loader:
+            yield batch
+            if ahead:
+                self._before = self._state()
+        self._ended = True
 
     def state_dict(self) -> dict[str, Any]:
         """The loader's state and the length of an epoch, as plain data that JSON takes."""
-        return {"loader": self.loader.state_dict(), "nb_batches": self._nb_batches}
+        fetcher = self._fetcher()
+        held = not self._ended if fetcher is None else getattr(fetcher, "batches", None)
+        if self._before is not None and held:
+            return self._before
+        # The Trainer's epoch may last longer than this loader, beside others in `CombinedLoader`.
+        ended = self._ended and fetcher is not None and not fetcher.done
+        return {**self._state(), "over": ended or self._epoch == self._over_in}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict()` was taken.
@@ -127,7 +155,33 @@ class TrainerLoader:
                 "batch size. With Fabric, or a loop of your own, both may change"
             )
         self.loader.load_state_dict(state["loader"])
-        self._epoch = state["loader"]["epoch"]
+        self._more_passes = state["more_passes"]
+        self._epoch = state["loader"]["epoch"] - self._more_passes
+        self._ended, self._over_in, self._before = False, None, None
+        if state["over"]:  # the loader stands at its next epoch, and the Trainer does not
+            self._epoch -= 1
+            self._over_in = self._epoch
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "loader": self.loader.state_dict(),
+            "nb_batches": self._nb_batches,
+            "more_passes": self._more_passes,
+            "over": False,
+        }
+
+    def _fetcher(self) -> Any:
+        """What asks the training loaders for batches; None where there is no training."""
+        fit_loop = getattr(self._trainer(), "fit_loop", None)
+        return getattr(fit_loop, "_data_fetcher", None)
+
+    def _is_fetched_ahead(self) -> bool:
+        """Whether the Trainer, for training, takes each batch before it needs it."""
+        fetcher = self._fetcher()
+        if fetcher is None or not getattr(fetcher, "prefetch_batches", 0):
+            return False
+        loaders = fetcher.combined_loader.flattened
+        return fetcher.length is None and any(one is self for one in loaders)
 
 
 def _length(loader: SwiftLoader) -> int | None:

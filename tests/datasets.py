@@ -12,7 +12,7 @@ import signal
 import time
 import warnings
 from collections import namedtuple
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,16 @@ class Numbers:
         if not 0 <= i < self.n:
             raise IndexError(i)
         return torch.full((self.width,), float(i)), i
+
+
+class Stream:
+    """The samples of `Numbers`, one after the other, and no length."""
+
+    def __init__(self, n: int) -> None:
+        self.numbers = Numbers(n)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
+        return (self.numbers[i] for i in range(len(self.numbers)))
 
 
 class Mute(Numbers):

@@ -28,11 +28,16 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+import torch
+
 from swift_loader.errors import StateError
 from swift_loader.integrations.consumers import in_place_of, is_told, with_consumers
 from swift_loader.loader.loader import SwiftLoader
+from swift_loader.ranks.agreement import of_all_ranks
 
 __all__ = ["TrainerLoader", "for_trainer"]
+
+_EACH_ITS_OWN = ("sampler", "stream", "shards")  # orders: the state of a rank tells of no other
 
 
 class _Trainer(Protocol):
@@ -133,14 +138,19 @@ class TrainerLoader:
         self._ended = True
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's state and the length of an epoch, as plain data that JSON takes."""
-        fetcher = self._fetcher()
-        held = not self._ended if fetcher is None else getattr(fetcher, "batches", None)
-        if self._before is not None and held:
-            return self._before
-        # The Trainer's epoch may last longer than this loader, beside others in `CombinedLoader`.
-        ended = self._ended and fetcher is not None and not fetcher.done
-        return {**self._state(), "over": ended or self._epoch == self._over_in}
+        """The loader's state and the length of an epoch, as plain data that JSON takes.
+
+        Collective, as the Trainer's checkpoints are: they keep what rank 0 says, and of streams and
+        samplers each rank has a state of its own.
+        """
+        mine = self._state_of_training()
+        apart = (
+            self.loader.nb_consumer == 1
+            or not self.loader.in_order
+            or mine["loader"]["order"] in _EACH_ITS_OWN
+        )
+        ranks = of_all_ranks(mine) if apart and _rank()[1] > 1 else [mine]
+        return {"nb_batches": self._nb_batches, "ranks": ranks}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict()` was taken.
@@ -154,21 +164,34 @@ class TrainerLoader:
                 "Trainer's checkpoints count batches, so resume with as many ranks and the same "
                 "batch size. With Fabric, or a loop of your own, both may change"
             )
-        self.loader.load_state_dict(state["loader"])
-        self._more_passes = state["more_passes"]
-        self._epoch = state["loader"]["epoch"] - self._more_passes
+        ranks, (rank, nb_ranks) = state["ranks"], _rank()
+        if len(ranks) not in (1, nb_ranks):
+            raise StateError(
+                f"it is the state of {len(ranks)} ranks, each with its own, and there are "
+                f"{nb_ranks} now: resume with as many"
+            )
+        own = ranks[rank % len(ranks)]
+        of_all = len(ranks) > 1 and self.loader.nb_consumer > 1
+        self.loader.load_state_dict([one["loader"] for one in ranks] if of_all else own["loader"])
+        self._more_passes = own["more_passes"]
+        self._epoch = own["loader"]["epoch"] - self._more_passes
         self._ended, self._over_in, self._before = False, None, None
-        if state["over"]:  # the loader stands at its next epoch, and the Trainer does not
+        if own["over"]:  # the loader stands at its next epoch, and the Trainer does not
             self._epoch -= 1
             self._over_in = self._epoch
 
+    def _state_of_training(self) -> dict[str, Any]:
+        fetcher = self._fetcher()
+        held = not self._ended if fetcher is None else getattr(fetcher, "batches", None)
+        if self._before is not None and held:
+            return self._before
+        # The Trainer's epoch may last longer than this loader, beside others in `CombinedLoader`.
+        ended = self._ended and fetcher is not None and not fetcher.done
+        return {**self._state(), "over": ended or self._epoch == self._over_in}
+
     def _state(self) -> dict[str, Any]:
-        return {
-            "loader": self.loader.state_dict(),
-            "nb_batches": self._nb_batches,
-            "more_passes": self._more_passes,
-            "over": False,
-        }
+        state = self.loader.state_dict()
+        return {"loader": state, "more_passes": self._more_passes, "over": False}
 
     def _fetcher(self) -> Any:
         """What asks the training loaders for batches; None where there is no training."""
@@ -182,6 +205,13 @@ class TrainerLoader:
             return False
         loaders = fetcher.combined_loader.flattened
         return fetcher.length is None and any(one is self for one in loaders)
+
+
+def _rank() -> tuple[int, int]:
+    """This process's rank, of how many."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
 
 
 def _length(loader: SwiftLoader) -> int | None:

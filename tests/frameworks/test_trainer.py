@@ -49,7 +49,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=True,
-        timeout=100,
+        timeout=200,
     )
     return folder
 
@@ -120,6 +120,18 @@ def test_ranks_share_an_epoch_and_nothing_is_dealt_out_twice(together: Path) -> 
 def test_ranks_go_on_from_a_checkpoint(together: Path) -> None:
     for rank in range(2):
         assert diary(together, "rest", rank) == diary(together, "whole", rank)[4:]
+
+
+@pytest.mark.parametrize("kind", ["stream", "sampler"])
+def test_ranks_that_each_have_a_state_of_their_own_go_on_from_a_checkpoint(
+    together: Path, kind: str
+) -> None:
+    for rank in range(2):
+        whole = diary(together, kind, rank)
+        assert len(whole) == 12
+        assert diary(together, f"{kind} rest", rank) == whole[4:]
+    both = [index for rank in range(2) for index in samples(diary(together, kind, rank), 1)]
+    assert sorted(both) == list(range(NB_TRAIN))
 
 
 def test_checkpoint_of_another_number_of_ranks_is_refused(together: Path) -> None:

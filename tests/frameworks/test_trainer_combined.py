@@ -5,7 +5,6 @@ The Trainer fetches a batch ahead where nobody can tell the length of an epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from swift_loader import SwiftLoader
-from tests.datasets import Numbers
+from tests.datasets import Numbers, Stream
 from tests.frameworks.diary import diary, note
 
 pytestmark = [
@@ -23,16 +22,6 @@ pytestmark = [
 ]
 
 LONG, SHORT = 26, 11  # samples: 7 and 3 batches of 4
-
-
-class Stream:
-    """The same samples, and no length."""
-
-    def __init__(self, n: int) -> None:
-        self.numbers = Numbers(n)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self.numbers[i] for i in range(len(self.numbers)))
 
 
 def run(folder: Path, name: str, loaders: dict[str, Any], mode: str, **options: Any) -> list[Any]:

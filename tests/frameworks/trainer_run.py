@@ -13,16 +13,31 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
+from torch.utils.data import DistributedSampler
 
 from swift_loader import SwiftLoader
 from swift_loader.integrations.lightning import for_trainer
-from tests.datasets import Numbers  # each worker imports what its module imports
+from tests.datasets import Numbers, Stream  # each worker imports what its module imports
 from tests.frameworks.diary import NB_TRAIN, NB_VAL, note
 
 
 class Data(pl.LightningDataModule):
+    def __init__(self, train: str = "numbers") -> None:
+        super().__init__()
+        self.train = train  # what it trains on
+
     def train_dataloader(self) -> Any:
-        return self._loader(NB_TRAIN, shuffle=True)
+        assert self.trainer is not None
+        if self.train == "numbers":
+            return self._loader(NB_TRAIN, shuffle=True)
+        if self.train == "stream":
+            loader = SwiftLoader(Stream(NB_TRAIN), batch_size=4, validate=False)
+        else:
+            sampler = DistributedSampler(
+                range(NB_TRAIN), self.trainer.world_size, self.trainer.global_rank
+            )
+            loader = SwiftLoader(Numbers(NB_TRAIN), batch_size=4, sampler=sampler, validate=False)
+        return for_trainer(loader, self.trainer)
 
     def val_dataloader(self) -> Any:
         return self._loader(NB_VAL, shuffle=False)
@@ -53,7 +68,7 @@ class Model(pl.LightningModule):
         return moved
 
     def training_step(self, batch: tuple[Tensor, Tensor], k: int) -> Tensor:
-        of = int(self.trainer.num_training_batches)
+        of = self.trainer.num_training_batches  # infinite of a stream
         self.note("train", batch, k=k, of=of, last=self.trainer.is_last_batch)
         return self.layer(batch[0] / 100).square().mean()
 
@@ -73,6 +88,7 @@ def fit(
     limit: int | None = None,
     save: str | None = None,
     resume: Path | None = None,
+    train: str = "numbers",
 ) -> None:
     """Two epochs, written down under `name`; `save`: a checkpoint every "step" or "epoch"."""
     callbacks: list[Any] = []
@@ -94,10 +110,13 @@ def fit(
         enable_checkpointing=save is not None,
         callbacks=callbacks,
     )
-    trainer.fit(Model(folder / name), datamodule=Data(), ckpt_path=resume)
+    trainer.fit(Model(folder / name), datamodule=Data(train), ckpt_path=resume)
 
 
 if __name__ == "__main__":
     at = Path(sys.argv[1])
     fit(at, "whole", devices=2, save="step")
     fit(at, "rest", devices=2, resume=at / "whole-step=4.ckpt")
+    for kind in ("stream", "sampler"):
+        fit(at, kind, devices=2, train=kind, save="step")
+        fit(at, f"{kind} rest", devices=2, train=kind, resume=at / f"{kind}-step=4.ckpt")

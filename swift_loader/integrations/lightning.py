@@ -24,6 +24,7 @@ Trainer expects some things that a plain loader does otherwise:
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -37,6 +38,14 @@ from swift_loader.ranks.agreement import of_all_ranks
 
 __all__ = ["TrainerLoader", "for_trainer"]
 
+_AS_TORCH = frozenset(
+    (
+        *("dataset", "batch_size", "drop_last", "collate_fn", "in_order", "generator", "timeout"),
+        *("num_workers", "prefetch_factor", "persistent_workers", "multiprocessing_context"),
+        *("worker_init_fn", "pin_memory", "pin_memory_device"),
+    )
+)
+_FRAMEWORK = ("lightning.", "pytorch_lightning.", "lightning_fabric.")
 _EACH_ITS_OWN = ("sampler", "stream", "shards")  # orders: the state of a rank tells of no other
 
 
@@ -104,6 +113,17 @@ class TrainerLoader:
         self._ended = False  # the last pass has come to its end, in the epoch that was set
         self._over_in: int | None = None  # no batch is left of this epoch, after a resume
         self._before: dict[str, Any] | None = None  # the state before the batch fetched ahead
+
+    def __getattr__(self, name: str) -> Any:
+        """What torch's `DataLoader` has, as the script asks: ``trainer.train_dataloader.dataset``.
+
+        The Trainer asks for the data set too, to see whether it is a stream, or to build a
+        `DataLoader` of it. It finds none: here a data set may be built in the workers only.
+        """
+        asks = sys._getframe(1).f_globals.get("__name__", "")
+        if name not in _AS_TORCH or (name == "dataset" and asks.startswith(_FRAMEWORK)):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.loader, name)
 
     @property
     def sampler(self) -> TrainerLoader:

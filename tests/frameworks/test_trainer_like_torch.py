@@ -87,6 +87,22 @@ def test_trainer_runs_as_with_torchs_loader(tmp_path: Path, options: dict[str, A
             assert diary(tmp_path, kind, what=what) == diary(tmp_path, "torch", what=what), kind
 
 
+def test_script_finds_the_attributes_of_a_dataloader_at_the_trainer(tmp_path: Path) -> None:
+    import lightning.pytorch as pl
+
+    class Looks(pl.Callback):
+        def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            loader: Any = trainer.train_dataloader
+            names = ("batch_size", "num_workers", "drop_last", "collate_fn", "pin_memory")
+            found.append([len(loader.dataset), *(getattr(loader, name) for name in names)])
+            assert not hasattr(loader, "start")
+
+    found: list[Any] = []
+    for kind in ("torch", "adapted"):
+        run(tmp_path, kind, kind, callbacks=[Looks()], limit_train_batches=1)
+    assert found[0] == found[1]
+
+
 def test_overfitting_gives_the_same_samples_in_each_epoch(tmp_path: Path) -> None:
     run(tmp_path, "ours", "adapted", shuffle=True, overfit_batches=2)
     lines = diary(tmp_path, "ours")

@@ -36,12 +36,15 @@ def sampling_of(config: Config) -> Sampling | None:
     """The user's sampler, if there is one."""
     if not config.by_sampler:
         return None
-    drop_last, stays = config.tail == "drop", config.in_process
+    drop_last = config.tail == "drop"
+    ahead = 0 if config.in_process else config.data_queue_size
+    if config.queue_grows:  # the script has said nothing
+        ahead = 2 * config.worker_per_consumer
     of_main = None  # workers that are forked, or threads, have what is here
     if config.start_method in ("main", "fresh"):
         of_main = () if config.sources else names_in_workers(config.start_method)
     return Sampling(
-        config.sampler, config.batch_sampler, config.batch_size, drop_last, stays, of_main
+        config.sampler, config.batch_sampler, config.batch_size, drop_last, ahead, of_main
     )
 
 

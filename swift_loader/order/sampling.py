@@ -10,6 +10,10 @@ whether the sampler gives them again; where it doesn't, the rest can't be right 
 After that, the global generators stand again where the script has them. In the next epoch, they are
 brought to where the undisturbed run has them, unless the script has done so or draws by itself.
 
+Where the training loop leaves an epoch early, more was drawn than torch's loader would have drawn,
+and how much more depends on time. So the sampler's generators are brought to where torch's loader
+would have left them, before the next epoch is drawn.
+
 Of an epoch that nobody has begun, the state holds how the global generators stand that epochs draw
 from, and a checksum of the run's first batch: a sampler that a new process makes anew would begin
 with the first epoch again.
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,8 +61,14 @@ _LATE = (
     "nothing when the state was saved, so its keys are those of the undisturbed run only if the "
     "script has brought that generator back: {}"
 )
+_AS_IT_GOES = (
+    "the sampler draws its keys from a global generator ({}) as it goes, and it is asked ahead of "
+    "the training loop, how far depends on time. If the script draws from it too, in the loop, its "
+    "numbers and the keys differ from run to run: give the sampler a generator of its own"
+)
 _END: Any = object()
 _LOOKED_AT = 100  # batches
+_WATCHED = 3  # batches after the first, for draws that the script may disturb
 
 
 @dataclass(frozen=True)
@@ -85,12 +96,15 @@ class _Drawn:
     after: dict[int, tuple[int, Any]] = field(default_factory=dict)  # k batches: checksum, state
     first: int | None = None  # as in `Replay`
     length: int | None = None
+    batches: Iterable[Any] = ()  # those that the sampler was not asked for yet
+    left: dict[int, Any] = field(default_factory=dict)  # how often asked: its generators
 
 
 class Sampling:
     """A `torch.utils.data.Sampler`, a batch sampler, or any iterable of the kind.
 
-    `batch_size` None: each key is a batch of its own. `stays`: this process makes the batches.
+    `batch_size` None: each key is a batch of its own. `asks_ahead`: how many batches beyond those
+    that the training loop has had torch's loader would ask for; 0: this process makes the batches.
     `of_main`: see `encode_keys`.
     ``set_epoch`` is called where the sampler has it, or the one inside a batch sampler, and the
     script has not called it.
@@ -102,7 +116,7 @@ class Sampling:
         batch_sampler: Iterable[Any] | None,
         batch_size: int | None,
         drop_last: bool,
-        stays: bool = False,
+        asks_ahead: int = 1,
         of_main: Container[str] | None = None,
     ) -> None:
         source: Any = batch_sampler if batch_sampler is not None else sampler
@@ -111,8 +125,9 @@ class Sampling:
         self._batch_size = batch_size or 1
         self._drop_last = drop_last
         self._encode: Callable[[Any], bytes] = (
-            KeptKeys.of if stays else partial(encode_keys, of_main=of_main)
+            partial(encode_keys, of_main=of_main) if asks_ahead else KeptKeys.of
         )
+        self._asks_ahead = asks_ahead
         both = [source, getattr(source, "sampler", None)]
         self._epochs = SamplerEpochs(both)
         self._stateful = next(
@@ -123,9 +138,12 @@ class Sampling:
         known = all(one is None or _is_known(one) for one in both)
         self._may_draw = self._stateful is None and not known
         self._drawn: _Drawn | None = None
+        self._before: _Drawn | None = None  # what was drawn of the epoch before, until the next is
+        self._unasked: list[Taken] = []  # epochs that were begun after it, and left, before that
         self._first: int | None = None  # checksum of the first batch of the run
         self._repeats = False  # the last epoch began as the first one did
         self._drawn_from: set[str] = set()  # global generators
+        self._watches = asks_ahead > 0
         self._after: dict[str, Any] = {}  # how these stood at the end of an epoch that was replayed
 
     def __len__(self) -> int:
@@ -140,6 +158,11 @@ class Sampling:
 
     def begin(self, taken: Taken) -> None:
         """The training loop begins the part of `taken`."""
+        if self._drawn is not None and self._generators:
+            if self._drawn.left:
+                self._before = self._drawn
+            elif not self._drawn.after:
+                self._unasked.append(self._drawn.taken)
         self._drawn = _Drawn(taken)
 
     def draw(self, part: EpochPart, replay: Replay | None) -> Iterator[tuple[int, bytes]]:
@@ -147,6 +170,7 @@ class Sampling:
         drawn = self._drawn
         if drawn is None or drawn.taken.part is not part:
             drawn = self._drawn = _Drawn(Taken(part))
+        self._leave_as_torch()
         k, checksum = 0, 0
         at_beginning = replay is not None and part.first == 0
         self._epochs.heed()
@@ -209,19 +233,22 @@ class Sampling:
         now, before = drawn.length, replay.length if replay is not None else None
         if now != before and now is not None and before is not None:
             raise _other(f"has a length of {now} batches in this epoch, and had {before}")
+        drawn.batches = batches
         while batch is not _END:
             details = self._encode(batch)
             if self._stateful is None:
                 checksum = zlib.crc32(told_by(details), checksum)
             k += 1
             drawn.after[k] = checksum, self._state_now()
+            self._note(drawn, k)
             for old in [old for old in islice(drawn.after, 2) if old < drawn.taken.first]:
                 del drawn.after[old]
             yield k - 1, details
             if self._may_draw and k < _LATEST:
-                batch = self._next(batches, drawn, replay is not None)
+                batch = self._next(batches, drawn, k, replay is not None)
             else:
                 batch = next(batches, _END)
+        self._note(drawn, k + 1)
         self._epochs.look()
         if self._stateful is None and drawn.length is None:
             drawn.length = k
@@ -235,11 +262,50 @@ class Sampling:
                 stacklevel=2,
             )
 
-    def _next(self, batches: Iterator[Any], drawn: _Drawn, is_resumed: bool) -> Any:
+    def _note(self, drawn: _Drawn, nb_asked: int) -> None:
+        """How the sampler's generators stand now that it was asked so often in this epoch."""
+        if self._generators and self._asks_ahead:
+            states = {name: state_of(one) for name, one in self._generators.items()}
+            drawn.left[nb_asked] = states
+            for old in [old for old in islice(drawn.left, 2) if old < drawn.taken.first]:
+                del drawn.left[old]
+
+    def _leave_as_torch(self) -> None:
+        """The generators where torch's loader leaves them, which asks so much ahead, and no more.
+
+        Not if the script has seeded one of them since.
+        """
+        before, self._before = self._before, None
+        if before is not None:
+            self._ask_or_set_back(before)
+        for taken in self._unasked:
+            deque(islice(self._batches(), taken.first + self._asks_ahead), 0)
+        self._unasked.clear()
+
+    def _ask_or_set_back(self, before: _Drawn) -> None:
+        nb_asked = next(reversed(before.left))
+        wanted = before.taken.first + len(before.taken.beyond) + self._asks_ahead
+        stands = before.left[nb_asked]
+        if not all(stands_at(self._generators[name], state) for name, state in stands.items()):
+            return
+        if wanted in before.left:
+            for name, state in before.left[wanted].items():
+                set_generator(self._generators[name], state)
+        else:  # at its end, this asks for nothing
+            deque(islice(before.batches, max(0, wanted - nb_asked)), 0)
+
+    def _next(self, batches: Iterator[Any], drawn: _Drawn, k: int, is_resumed: bool) -> Any:
         """The next batch. Where it is the first to draw from a global generator, that is noted."""
-        stood = {name: state_of(GLOBALS[name]) for name in GLOBALS.keys() - drawn.globals.keys()}
+        watches = self._watches and k <= _WATCHED
+        names = GLOBALS.keys() - (set() if watches else drawn.globals.keys())
+        stood = {name: state_of(GLOBALS[name]) for name in names}
         batch = next(batches, _END)
-        late = {name: it for name, it in stood.items() if not stands_at(GLOBALS[name], it)}
+        moved = {name: it for name, it in stood.items() if not stands_at(GLOBALS[name], it)}
+        if moved and watches:
+            self._watches = False  # once
+            text = _AS_IT_GOES.format(" and ".join(sorted(moved)))
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        late = {name: it for name, it in moved.items() if name not in drawn.globals}
         if late:
             plain = {name: to_plain(state, name) for name, state in late.items()}
             drawn.globals = {**drawn.globals, **plain}
@@ -327,6 +393,11 @@ class Sampling:
         again = list(islice(batches, _LOOKED_AT))
         if not carried and list(map(self._sum_of, once)) != list(map(self._sum_of, again)):
             raise _other("began with its first epoch again, and gives other keys in each epoch")
+        if self._generators:  # which stand as far ahead as was looked
+            for name, state in replay.generators.items():
+                set_generator(self._generators[name], state)
+            used.again(carried)
+            again, batches = [], self._batches()
         rest = chain(again, batches)
         return rest, next(rest, _END)
 

@@ -113,6 +113,13 @@ DIFFERENCES: dict[str, Difference] = {
         "all keys that it gives, silently",
         "all keys that it gives, with a `RuntimeWarning`",
     ),
+    "drawn as it goes": Difference(
+        "A sampler that draws from a global generator as it goes",
+        "is asked `prefetch_factor` batches a worker ahead, so the script's own draws come between "
+        "at the same places in every run",
+        "is asked as far ahead as workers are, which depends on time; a `RuntimeWarning` says so. "
+        "What it draws from a generator of its own is the same in every run",
+    ),
     "random draws": Difference(
         "Random draws in `dataset[i]`",
         "from one generator for each worker, so they depend on the number of workers",

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from swift_loader.order.drawn import Replay
 from swift_loader.order.keys import decode_keys
 from swift_loader.order.order import Order
 from swift_loader.order.part import UNKNOWN, EpochPart, Number, Taken
-from swift_loader.order.sampling import Replay, Sampling
+from swift_loader.order.sampling import Sampling
 from swift_loader.order.state import Saved, State, own
 from swift_loader.plan import Plan
 
@@ -55,7 +56,7 @@ class SampledOrder(Order):
 
     def begin(self, epoch: int) -> Taken:
         taken = Taken(self.part(epoch))
-        self.sampling.begin(taken)
+        self.sampling.begin(taken, self.replay if taken.part is self.rest else None)
         return taken
 
     def batches(self, part: EpochPart) -> Iterator[tuple[Number, bytes]]:

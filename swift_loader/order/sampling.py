@@ -21,11 +21,11 @@ with the first epoch again.
 
 from __future__ import annotations
 
+import threading
 import warnings
 import zlib
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from types import GeneratorType
@@ -34,6 +34,7 @@ from typing import Any
 from swift_loader.batch.plain import from_plain, to_plain
 from swift_loader.errors import StateError
 from swift_loader.order.ahead import STATELESS, undisturbed
+from swift_loader.order.drawn import Drawn, Replay, beginning_of, saved_sampler
 from swift_loader.order.generators import (
     GLOBALS,
     GlobalGenerators,
@@ -52,7 +53,7 @@ from swift_loader.order.part import EpochPart, Taken
 from swift_loader.order.sampler_epochs import SamplerEpochs
 from swift_loader.order.state import integer, refuse_state
 
-__all__ = ["Replay", "Sampling"]
+__all__ = ["Sampling"]
 
 #: Batches of an epoch after which nobody looks for a first draw, as looking takes a while
 _LATEST = 1000
@@ -69,35 +70,6 @@ _AS_IT_GOES = (
 _END: Any = object()
 _LOOKED_AT = 100  # batches
 _WATCHED = 3  # batches after the first, for draws that the script may disturb
-
-
-@dataclass(frozen=True)
-class Replay:
-    """What a state says of the sampler, read and checked."""
-
-    saved: Mapping[str, Any]
-    state: Any  # of the sampler's own `state_dict`
-    generators: Mapping[str, Any]
-    globals: Mapping[str, Any]
-    checksum: int
-    first: int | None = None  # checksum of the first batch of the run, of an epoch before
-    batch: int | None = None  # checksum of the first batch of this epoch, if that was drawn
-    length: int | None = None  # that the sampler said in this epoch
-    carried: Mapping[str, Any] = field(default_factory=dict)  # global ones, if nothing was drawn
-
-
-@dataclass
-class _Drawn:
-    """What was drawn of the epoch that the training loop is in."""
-
-    taken: Taken
-    generators: Mapping[str, Any] = field(default_factory=dict)  # before it, plain
-    globals: Mapping[str, Any] = field(default_factory=dict)  # before it, plain; those drawn from
-    after: dict[int, tuple[int, Any]] = field(default_factory=dict)  # k batches: checksum, state
-    first: int | None = None  # as in `Replay`
-    length: int | None = None
-    batches: Iterable[Any] = ()  # those that the sampler was not asked for yet
-    left: dict[int, Any] = field(default_factory=dict)  # how often asked: its generators
 
 
 class Sampling:
@@ -137,9 +109,9 @@ class Sampling:
         # Torch's own draw before their first batch. Looking takes a tenth of a millisecond a batch.
         known = all(one is None or _is_known(one) for one in both)
         self._may_draw = self._stateful is None and not known
-        self._drawn: _Drawn | None = None
-        self._before: _Drawn | None = None  # what was drawn of the epoch before, until the next is
-        self._unasked: list[Taken] = []  # epochs that were begun after it, and left, before that
+        self._drawn: Drawn | None = None
+        self._begun: list[Drawn] = []  # by the loop: this epoch, and those before it not left yet
+        self._leaving = threading.Lock()  # a state may be asked for while the first batch is drawn
         self._first: int | None = None  # checksum of the first batch of the run
         self._repeats = False  # the last epoch began as the first one did
         self._drawn_from: set[str] = set()  # global generators
@@ -156,30 +128,26 @@ class Sampling:
             return length
         return length // self._batch_size if self._drop_last else -(-length // self._batch_size)
 
-    def begin(self, taken: Taken) -> None:
-        """The training loop begins the part of `taken`."""
-        if self._drawn is not None and self._generators:
-            if self._drawn.left:
-                self._before = self._drawn
-            elif not self._drawn.after:
-                self._unasked.append(self._drawn.taken)
-        self._drawn = _Drawn(taken)
+    def begin(self, taken: Taken, replay: Replay | None) -> None:
+        """The training loop begins the part of `taken`; `replay`: of a part after a resume."""
+        self._drawn = Drawn(taken, replay)
+        self._begun.append(self._drawn)
 
     def draw(self, part: EpochPart, replay: Replay | None) -> Iterator[tuple[int, bytes]]:
         """Batches of the part, by number; of those that were delivered, any may be left out."""
-        drawn = self._drawn
-        if drawn is None or drawn.taken.part is not part:
-            drawn = self._drawn = _Drawn(Taken(part))
-        self._leave_as_torch()
+        drawn = next((one for one in self._begun if one.taken.part is part), None)
+        if drawn is None:
+            drawn = self._drawn = Drawn(Taken(part))
         k, checksum = 0, 0
         at_beginning = replay is not None and part.first == 0
         self._epochs.heed()
-        if replay is not None:
-            for name, state in replay.generators.items():
-                set_generator(self._generators[name], state)
         if at_beginning:
             self._load(replay)
-        drawn.generators = self._generators_now()
+        with self._leaving:
+            self._leave_as_torch(drawn)
+            if replay is not None:
+                self._set_generators(replay)
+            drawn.generators = self._generators_now()
         self._epochs.tell(part.epoch)
         if replay is not None and not at_beginning:
             self._load(replay)
@@ -262,7 +230,7 @@ class Sampling:
                 stacklevel=2,
             )
 
-    def _note(self, drawn: _Drawn, nb_asked: int) -> None:
+    def _note(self, drawn: Drawn, nb_asked: int) -> None:
         """How the sampler's generators stand now that it was asked so often in this epoch."""
         if self._generators and self._asks_ahead:
             states = {name: state_of(one) for name, one in self._generators.items()}
@@ -270,19 +238,26 @@ class Sampling:
             for old in [old for old in islice(drawn.left, 2) if old < drawn.taken.first]:
                 del drawn.left[old]
 
-    def _leave_as_torch(self) -> None:
-        """The generators where torch's loader leaves them, which asks so much ahead, and no more.
+    def _leave_as_torch(self, now: Drawn) -> None:
+        """The generators where torch's loader leaves them at the end of the epochs before `now`.
 
-        Not if the script has seeded one of them since.
+        It asks so much ahead in each, and no more.
         """
-        before, self._before = self._before, None
-        if before is not None:
-            self._ask_or_set_back(before)
-        for taken in self._unasked:
-            deque(islice(self._batches(), taken.first + self._asks_ahead), 0)
-        self._unasked.clear()
+        while now in self._begun and self._begun[0] is not now:
+            before = self._begun.pop(0)
+            if before.left:
+                self._ask_or_set_back(before)
+            elif not before.after and self._generators:  # the loop has begun it, nothing was drawn
+                if before.replay is not None:
+                    self._set_generators(before.replay)
+                deque(islice(self._batches(), before.taken.first + self._asks_ahead), 0)
 
-    def _ask_or_set_back(self, before: _Drawn) -> None:
+    def _set_generators(self, replay: Replay) -> None:
+        for name, state in replay.generators.items():
+            set_generator(self._generators[name], state)
+
+    def _ask_or_set_back(self, before: Drawn) -> None:
+        """Not if the script has seeded one of them since."""
         nb_asked = next(reversed(before.left))
         wanted = before.taken.first + len(before.taken.beyond) + self._asks_ahead
         stands = before.left[nb_asked]
@@ -294,7 +269,7 @@ class Sampling:
         else:  # at its end, this asks for nothing
             deque(islice(before.batches, max(0, wanted - nb_asked)), 0)
 
-    def _next(self, batches: Iterator[Any], drawn: _Drawn, k: int, is_resumed: bool) -> Any:
+    def _next(self, batches: Iterator[Any], drawn: Drawn, k: int, is_resumed: bool) -> Any:
         """The next batch. Where it is the first to draw from a global generator, that is noted."""
         watches = self._watches and k <= _WATCHED
         names = GLOBALS.keys() - (set() if watches else drawn.globals.keys())
@@ -330,15 +305,20 @@ class Sampling:
         if drawn is None or drawn.taken is not taken or not drawn.after:  # of what comes next
             if replay is not None:
                 return dict(replay.saved)
+            with self._leaving:
+                if drawn is not None:
+                    self._leave_as_torch(drawn)
+                begun = drawn is not None and drawn.taken is taken and drawn.generators
+                generators = begun or self._generators_now()
             drawn_from = () if self._repeats or self._stateful is not None else self._drawn_from
-            beginning = _beginning(self._first, carried=states_to_come(drawn_from))
-            return _saved(self._state_now(), self._generators_now(), {}, 0, beginning)
+            beginning = beginning_of(self._first, carried=states_to_come(drawn_from))
+            return saved_sampler(self._state_now(), generators, {}, 0, beginning)
         checksum, state = drawn.after[taken.first]
         batch = None
         if taken.first == 0 and self._stateful is None and 1 in drawn.after:
             batch = drawn.after[1][0]
-        beginning = _beginning(drawn.first, batch, drawn.length)
-        return _saved(state, drawn.generators, drawn.globals, checksum, beginning)
+        beginning = beginning_of(drawn.first, batch, drawn.length)
+        return saved_sampler(state, drawn.generators, drawn.globals, checksum, beginning)
 
     def read(self, saved: Any) -> Replay:
         """Raises `StateError` for what `capture` can't have returned."""
@@ -346,7 +326,7 @@ class Sampling:
         if not isinstance(saved, Mapping) or saved.keys() != set(names):
             raise refuse_state("sampler", saved, f"does not have the fields {list(names)}")
         beginning = saved["beginning"]
-        if not isinstance(beginning, Mapping) or beginning.keys() != _beginning(None).keys():
+        if not isinstance(beginning, Mapping) or beginning.keys() != beginning_of(None).keys():
             raise refuse_state("sampler.beginning", beginning, "is no beginning of an epoch")
         first, batch, length = (
             None if beginning[name] is None else integer(beginning, name, 0, 2**63 - 1)
@@ -385,8 +365,7 @@ class Sampling:
         if not at_beginning or first is None or first != replay.first:
             return batches, batch
         once = [batch, *islice(batches, _LOOKED_AT - 1)]
-        for name, state in replay.generators.items():
-            set_generator(self._generators[name], state)
+        self._set_generators(replay)
         carried = {name: state for name, state in replay.carried.items() if name != "torch"}
         used.again(carried)
         batches = self._batches()
@@ -394,8 +373,7 @@ class Sampling:
         if not carried and list(map(self._sum_of, once)) != list(map(self._sum_of, again)):
             raise _other("began with its first epoch again, and gives other keys in each epoch")
         if self._generators:  # which stand as far ahead as was looked
-            for name, state in replay.generators.items():
-                set_generator(self._generators[name], state)
+            self._set_generators(replay)
             used.again(carried)
             again, batches = [], self._batches()
         rest = chain(again, batches)
@@ -443,27 +421,6 @@ class Sampling:
 def _is_known(sampler: Any) -> bool:
     kind = type(sampler)
     return kind in (list, tuple, range) or kind.__module__.startswith("torch.utils.data.")
-
-
-def _saved(
-    state: Any, generators: Any, known: Any, checksum: int, beginning: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        "state": state,
-        "generators": dict(generators),
-        "globals": dict(known),
-        "checksum": checksum,
-        "beginning": beginning,
-    }
-
-
-def _beginning(
-    first: int | None,
-    batch: int | None = None,
-    length: int | None = None,
-    carried: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    return {"first": first, "batch": batch, "length": length, "carried": dict(carried or {})}
 
 
 def _other(what: str) -> StateError:

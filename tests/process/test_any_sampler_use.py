@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 )
 from torch.utils.data import (
     BatchSampler,
+    DataLoader,
     RandomSampler,
     Sampler,
     SubsetRandomSampler,
@@ -51,41 +52,41 @@ class Numbers:
 class OfNumpy(Sampler[int]):
     """It draws as it goes."""
 
-    def __init__(self, seed: int) -> None:
-        self.generator = np.random.default_rng(seed)
+    def __init__(self, seed: int, n: int) -> None:
+        self.n, self.generator = n, np.random.default_rng(seed)
 
     def __iter__(self) -> Iterator[int]:
-        for _ in range(N):
-            yield int(self.generator.integers(N))
+        for _ in range(self.n):
+            yield int(self.generator.integers(self.n))
 
     def __len__(self) -> int:
-        return N
+        return self.n
 
 
 class OfPython(Sampler[int]):
-    def __init__(self, seed: int) -> None:
-        self.generator = random.Random(seed)
+    def __init__(self, seed: int, n: int) -> None:
+        self.n, self.generator = n, random.Random(seed)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.generator.sample(range(N), N))
+        return iter(self.generator.sample(range(self.n), self.n))
 
     def __len__(self) -> int:
-        return N
+        return self.n
 
 
 def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-SAMPLERS: dict[str, Callable[[int], Sampler[Any]]] = {
-    "random": lambda seed: RandomSampler(range(N), generator=seeded(seed)),
-    "replacing": lambda seed: RandomSampler(
-        range(N), replacement=True, num_samples=31, generator=seeded(seed)
+SAMPLERS: dict[str, Callable[[int, int], Sampler[Any]]] = {
+    "random": lambda seed, n: RandomSampler(range(n), generator=seeded(seed)),
+    "replacing": lambda seed, n: RandomSampler(
+        range(n), replacement=True, num_samples=n, generator=seeded(seed)
     ),
-    "weighted": lambda seed: WeightedRandomSampler(
-        [1.0] * 5 + [2.0] * 18, 29, generator=seeded(seed)
+    "weighted": lambda seed, n: WeightedRandomSampler(
+        [1.0] * 5 + [2.0] * (n - 5), n, generator=seeded(seed)
     ),
-    "subset": lambda seed: SubsetRandomSampler(range(3, 20), generator=seeded(seed)),
+    "subset": lambda seed, n: SubsetRandomSampler(range(3, n), generator=seeded(seed)),
     "numpy's": OfNumpy,
     "python's": OfPython,
 }
@@ -128,7 +129,7 @@ class Script(RuleBasedStateMachine):
         if method == "thread":
             self.options["start_method"] = "thread"
         self.asks_ahead = 2 * self.options["num_workers"]
-        self.beside = self.kind(1)
+        self.beside = self.kind(1, N)
         self.asked: Iterator[list[int]] = iter(())  # as torch's loader does it
         self.seeds = 1
         self.loader = self.begun(1)
@@ -138,7 +139,7 @@ class Script(RuleBasedStateMachine):
         self.saved: list[tuple[str, Any]] = []
 
     def begun(self, seed: int) -> SwiftLoader[Any]:
-        sampler = self.kind(seed)
+        sampler = self.kind(seed, N)
         if self.batched:
             batches = BatchSampler(sampler, 3, drop_last=False)
             return SwiftLoader(Numbers(), batch_sampler=batches, **self.options)
@@ -155,14 +156,7 @@ class Script(RuleBasedStateMachine):
         set_back(self.beside, before)
         self.at, self.rest = (before, batches, self.rest), 0
         self.asked = iter(BatchSampler(self.beside, 3, drop_last=False))
-        self.passed_over = self.at[2]
-        if self.asks_ahead:
-            self.ask_what_was_passed_over()
-            self.ask(self.asks_ahead)
-
-    def ask_what_was_passed_over(self) -> None:
-        self.ask(self.passed_over)
-        self.passed_over = 0
+        self.ask(self.at[2] + self.asks_ahead)
 
     @precondition(lambda self: self.iterator is not None)
     @rule(count=st.integers(1, 5))
@@ -171,7 +165,6 @@ class Script(RuleBasedStateMachine):
         assert self.at is not None
         before, batches, k = self.at
         assert list(islice(self.iterator, count)) == batches[k : k + count]
-        self.ask_what_was_passed_over()
         self.ask(count)
         if k + count > len(batches):  # the end was asked for
             self.iterator = self.at = None
@@ -230,3 +223,67 @@ def _try(**how: Any) -> None:
     run_state_machine_as_test(
         Script, settings=settings(deadline=None, suppress_health_check=checks, **how)
     )
+
+
+LEFT_AFTER = ((0,), (0, 0), (1,), (5, 7), (60, 2), (95, 3), (97,), (99,), (100,), (30, 30))
+
+
+@pytest.mark.parametrize("kind", [name for name in SAMPLERS if name != "subset"])
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 2, "prefetch_factor": 3}])
+def test_epochs_that_are_left_early_are_followed_by_those_of_torch(
+    kind: str, options: dict[str, Any]
+) -> None:
+    """Not of all kinds of places in each run of torch's workers: starting them takes long."""
+    places = LEFT_AFTER if not options["num_workers"] else LEFT_AFTER[1::3]
+    for left_after in places:
+        assert left_early(SwiftLoader, kind, left_after, **options) == left_early(
+            DataLoader, kind, left_after, **options
+        )
+
+
+def left_early(
+    loader: Callable[..., Any], kind: str, left_after: tuple[int, ...], **options: Any
+) -> list[Any]:
+    """What these numbers of batches are, and the first one of the epoch after them."""
+    sampler = SAMPLERS[kind](1, 300)
+    made = loader(range(300), sampler=sampler, batch_size=3, collate_fn=list, **options)
+    found = []
+    for count in (*left_after, 1):
+        iterator = iter(made)
+        found.append(list(islice(iterator, count)))
+    del iterator
+    return found
+
+
+def test_a_seed_that_the_script_gives_after_an_epoch_left_early_counts() -> None:
+    for loader in (SwiftLoader, DataLoader):
+        generator = seeded(1)
+        sampler = RandomSampler(range(N), generator=generator)
+        made: Any = loader(range(N), sampler=sampler, batch_size=3, num_workers=1, collate_fn=list)
+        next(iter(made))
+        generator.manual_seed(7)
+        assert next(iter(made)) == list(RandomSampler(range(N), generator=seeded(7)))[:3]
+
+
+class OfGlobal(Sampler[int]):
+    def __init__(self, draw: Callable[[int], Any]) -> None:
+        self.draw = draw
+
+    def __iter__(self) -> Iterator[int]:
+        for _ in range(N):
+            yield int(self.draw(N))
+
+    def __len__(self) -> int:
+        return N
+
+
+@pytest.mark.filterwarnings("error")
+def test_draws_from_a_global_generator_as_it_goes_are_warned_of_once() -> None:
+    draws: list[Callable[[int], Any]] = [np.random.randint, random.randrange]
+    for draw in draws:
+        with SwiftLoader(range(N), sampler=OfGlobal(draw), batch_size=3, num_workers=1) as loader:
+            with pytest.warns(RuntimeWarning, match="a global generator .* as it goes"):
+                list(loader)
+            list(loader)
+        with SwiftLoader(range(N), sampler=OfGlobal(draw), batch_size=3, num_workers=0) as loader:
+            list(loader)  # asked when its batch is wanted, as by torch's

@@ -34,8 +34,10 @@ class Partition:
     ``drop``
         Full batches only, equally many: the end of each part is left out, there may be none.
     ``pad``
-        Every part has ``ceil(nb_positions / nb_consumer)`` places; the last ones wrap round to the
-        beginning of the stream. A last batch may be short, equally for all.
+        Every part has ``ceil(nb_positions / nb_consumer)`` places; the last ones are repeated from
+        the beginning of the stream. A last batch may be short, equally for all. What is repeated
+        is the end of all last batches, one consumer's after the other: whoever puts the last
+        batches together has each place once after cutting off `nb_repeated` of them.
     """
 
     nb_positions: int
@@ -70,24 +72,40 @@ class Partition:
             return begin, nb_batches * self.batch_size, nb_batches
         return begin, size, min(nb_batches, size)  # no more batches than there are places
 
+    @property
+    def nb_repeated(self) -> int:
+        """Places that ``pad`` deals out a second time."""
+        return -self.nb_positions % self.nb_consumer if self.tail == "pad" else 0
+
     def segments(self, consumer: int, first: int, last: int) -> list[Span]:
         """Stream intervals of the batches ``[first, last)`` of a consumer, in the order dealt out.
 
-        One interval, or two where a padded part wraps round; none when ``first == last``. Needs
+        One interval, or two where places are repeated; none when ``first == last``. Needs
         ``0 <= consumer < nb_consumer`` and ``0 <= first <= last <= nb_batches(consumer)``.
         """
         part, size, nb_batches = self._part(consumer)
-        start = part + self._cut(first, size, nb_batches)
-        stop = part + self._cut(last, size, nb_batches)
+        start, stop = self._cut(first, size, nb_batches), self._cut(last, size, nb_batches)
         if start == stop:
             return []
-        nb_positions = self.nb_positions
-        if stop <= nb_positions:
-            return [(start, stop)]
-        start, length = start % nb_positions, stop - start
-        if start + length <= nb_positions:
-            return [(start, start + length)]
-        return [(start, nb_positions), (0, start + length - nb_positions)]
+        before, own = self._repeated(consumer)
+        part -= before
+        if stop <= size - own:
+            return [(part + start, part + stop)]
+        again = before % self.nb_positions  # a part of one place may be repeated many times
+        repeated = again, again + own
+        if start == size - own:
+            return [repeated]
+        return [(part + start, part + size - own), repeated]
+
+    def _repeated(self, consumer: int) -> tuple[int, int]:
+        """Repeated places in the last batches of the consumers before, and in this one's own."""
+        if not self.nb_repeated:
+            return 0, 0
+        _, size, nb_batches = self._part(consumer)
+        short = size - self._cut(nb_batches - 1, size, nb_batches)  # the last batch, of all alike
+        before = max(0, self.nb_repeated - (self.nb_consumer - consumer) * short)
+        after = max(0, self.nb_repeated - (self.nb_consumer - consumer - 1) * short)
+        return before, after - before
 
     def dealt(self, delivered: Sequence[int]) -> list[Span]:
         """Stream intervals of the first ``delivered[c]`` batches of each consumer `c`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, pairwise
 
 from hypothesis import given
@@ -166,6 +167,17 @@ def test_fewer_places_than_consumers_come_once() -> None:
 def test_padding_wraps_round_even_with_fewer_places_than_consumers() -> None:
     partition = Partition(3, 7, 4, "pad")
     assert [batches(partition, c) for c in range(7)] == [[[c % 3]] for c in range(7)]
+
+
+@given(PARTITIONS | BY_STEPS)
+def test_last_batches_of_all_end_in_what_is_repeated(partition: Partition) -> None:
+    partition = replace(partition, tail="pad")
+    assert partition.nb_repeated == nb_padded(partition)
+    dealt = [batches(partition, c) for c in range(partition.nb_consumer)]
+    before = list(chain(*chain(*(part[:-1] for part in dealt))))
+    last = list(chain(*chain(*(part[-1:] for part in dealt))))
+    once = last[: len(last) - partition.nb_repeated]
+    assert sorted(before + once) == list(range(partition.nb_positions))
 
 
 @given(st.integers(0, 60), st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from torch.utils.data import DistributedSampler
@@ -9,15 +10,20 @@ from torch.utils.data import DistributedSampler
 from swift_loader.errors import refuse
 from swift_loader.loader.loader import SwiftLoader
 
-__all__ = ["in_place_of", "is_told", "with_consumers"]
+__all__ = ["has_its_own_state", "in_place_of", "is_told", "with_consumers"]
 
 Batch = TypeVar("Batch")
 
+_EACH_ITS_OWN = ("sampler", "stream", "shards")  # orders: the state of a rank tells of no other
 
-def with_consumers(loader: SwiftLoader[Batch], world_size: int, who: str) -> SwiftLoader[Batch]:
+
+def with_consumers(
+    loader: SwiftLoader[Batch], world_size: int, who: str, **others: Any
+) -> SwiftLoader[Batch]:
     """The loader, or one like it with a consumer for each rank if nobody said how many it has.
 
-    A loader that was told of one consumer keeps it: each rank gets all of its data set.
+    A loader that was told of one consumer keeps it: each rank gets all of its data set. `others`:
+    further options of a loader that takes its place.
     """
     if loader.nb_consumer in (1, world_size) and (world_size == 1 or is_told(loader)):
         return loader
@@ -28,12 +34,17 @@ def with_consumers(loader: SwiftLoader[Batch], world_size: int, who: str) -> Swi
             f"{who} has {world_size} ranks; leave it out, or give the number of ranks",
         )
     _check_is_dealt_out(loader, world_size, who)
-    return in_place_of(loader, nb_consumer=world_size)
+    return in_place_of(loader, nb_consumer=world_size, **others)
 
 
 def is_told(loader: SwiftLoader[Any]) -> bool:
     """Whether the script said how many consumers the loader has."""
     return "nb_consumer" in loader._given
+
+
+def has_its_own_state(loader: SwiftLoader[Any], state: Mapping[str, Any]) -> bool:
+    """Whether this `state` of the loader tells nothing of the other ranks."""
+    return loader.nb_consumer == 1 or not loader.in_order or state["order"] in _EACH_ITS_OWN
 
 
 def in_place_of(loader: SwiftLoader[Batch], **changes: Any) -> SwiftLoader[Batch]:

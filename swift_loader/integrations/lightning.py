@@ -32,7 +32,12 @@ from typing import Any, Protocol
 import torch
 
 from swift_loader.errors import StateError
-from swift_loader.integrations.consumers import in_place_of, is_told, with_consumers
+from swift_loader.integrations.consumers import (
+    has_its_own_state,
+    in_place_of,
+    is_told,
+    with_consumers,
+)
 from swift_loader.loader.loader import SwiftLoader
 from swift_loader.ranks.agreement import of_all_ranks
 
@@ -46,7 +51,6 @@ _AS_TORCH = frozenset(
     )
 )
 _FRAMEWORK = ("lightning.", "pytorch_lightning.", "lightning_fabric.")
-_EACH_ITS_OWN = ("sampler", "stream", "shards")  # orders: the state of a rank tells of no other
 
 
 class _Trainer(Protocol):
@@ -164,11 +168,7 @@ class TrainerLoader:
         samplers each rank has a state of its own.
         """
         mine = self._state_of_training()
-        apart = (
-            self.loader.nb_consumer == 1
-            or not self.loader.in_order
-            or mine["loader"]["order"] in _EACH_ITS_OWN
-        )
+        apart = has_its_own_state(self.loader, mine["loader"])
         ranks = of_all_ranks(mine) if apart and _rank()[1] > 1 else [mine]
         return {"nb_batches": self._nb_batches, "ranks": ranks}
 

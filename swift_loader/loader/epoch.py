@@ -12,7 +12,7 @@ from swift_loader.errors import ClosedError, WorkerError
 from swift_loader.loader.bar import Bar
 from swift_loader.loader.delivering import Delivering
 from swift_loader.loader.static_buffers import StaticBuffers
-from swift_loader.order.part import EpochPart, Number, Taken
+from swift_loader.order.part import UNKNOWN, EpochPart, Number, Taken
 from swift_loader.pipeline.item import Item
 from swift_loader.pipeline.staging import Stager
 from swift_loader.ranks.equal_steps import EqualSteps
@@ -106,6 +106,8 @@ class EpochIterator(Iterator[Any]):
         self._buffers = buffers
         self._held: _Ready | None = None  # the others were told of it
         self._fault: Exception | None = None  # instead of the next batch
+        self._looked: list[_Ready | Exception | None] = []  # what `has_next` has found comes next
+        self._looked_s = 0.0  # how long the loop waited for that
         self._lock = threading.RLock()  # two threads may iterate: each batch comes once
         self._owner = owner
         self._bar = bar
@@ -117,6 +119,27 @@ class EpochIterator(Iterator[Any]):
 
     def __len__(self) -> int:
         return self._standing.taken.part.size
+
+    @property
+    def has_next(self) -> bool:
+        """Whether another batch comes, or an error in its place. It does not count as taken yet.
+
+        Where nobody can tell how long the epoch is, this waits for the next batch.
+        """
+        with self._lock:
+            standing = self._standing
+            if not standing.alive:
+                return False
+            if standing.taken.part.count != UNKNOWN:
+                return standing.taken.left > 0
+            if not self._looked:
+                began_s = time.perf_counter()
+                try:
+                    self._looked.append(self._found())
+                except Exception as error:  # noqa: BLE001 - raised in its turn
+                    self._looked.append(error)
+                self._looked_s += time.perf_counter() - began_s
+            return self._looked[0] is not None
 
     def __reduce__(self) -> NoReturn:
         raise NotImplementedError(  # as of torch's
@@ -134,7 +157,7 @@ class EpochIterator(Iterator[Any]):
             raise StopIteration
         if standing.overtaken:
             self._check_alive()
-        began_s = time.perf_counter()
+        began_s, self._looked_s = time.perf_counter() - self._looked_s, 0.0
         depth = self._pipeline.depth if self._stager is None else self._stager.depth
         if profiled():
             with ranged(WAIT):
@@ -169,6 +192,11 @@ class EpochIterator(Iterator[Any]):
         standing.look_at = max(_MANY_BEYOND, 2 * len(standing.taken.beyond))
 
     def _found(self) -> _Ready | None:
+        if self._looked:
+            found = self._looked.pop()
+            if isinstance(found, Exception):
+                raise found
+            return found
         return self._next() if self._equal_steps is None else self._agreed(self._equal_steps)
 
     def _check_alive(self) -> None:

@@ -28,6 +28,7 @@ from swift_loader.loader.checks import (
 from swift_loader.loader.construction import Construction
 from swift_loader.loader.engine import Engine
 from swift_loader.loader.epoch import EpochIterator, Standing, gone_on
+from swift_loader.loader.last_step import warn_if_not_told
 from swift_loader.loader.meshes import started
 from swift_loader.loader.mixtures import counting_sources, warn_of_other_mixture
 from swift_loader.loader.options import Config, parameters_text
@@ -118,6 +119,7 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         self._consumer = 0
         # Accelerate must not deal the samples out among the ranks a second time.
         self._is_accelerate_prepared = config.nb_consumer > 1
+        self._tells_its_end = False  # to accelerate, by an adapter
         self._epoch = 0  # the one that the next `iter` gives
         self._order: Order | None = None
         self._calls: tuple[str, ...] = ()  # of the data set, since a state was loaded
@@ -270,6 +272,8 @@ class SwiftLoader(Construction[Batch_co], TorchAttributes, Seen[Batch_co]):
         taken = gone_on(self._standing, order.begin(self._epoch))
         part = taken.part
         self._dataset.epoch_begins(part.epoch, has_calls(order))
+        if not self._tells_its_end:
+            warn_if_not_told(part)
         if self._standing is not None:
             self._standing.overtaken = True
         if self._equal_steps is not None:

@@ -1,4 +1,4 @@
-"""Hugging Face accelerate: the loader stays outside of `prepare`, and inside the checkpoints.
+"""Hugging Face accelerate: `for_accelerate` in place of `prepare`; checkpoints have the loader.
 
     torchrun --nproc_per_node 2 examples/accelerate_digits.py    # 2 processes
     python examples/accelerate_digits.py --short    # one process, fewer epochs, a quick check
@@ -7,7 +7,8 @@ On GPUs, ``accelerate launch --multi_gpu`` does the same as torchrun. ``accelera
 starts a single process, whatever ``--num_processes`` says.
 
 `prepare` changes only torch's own loaders. This one deals out the samples and moves the batches by
-itself, and `register_for_checkpointing` has `save_state` save where it stands.
+itself, and tells accelerate of the last batch, which `gather_for_metrics` asks for.
+`register_for_checkpointing` has `save_state` save where it stands.
 """
 
 from __future__ import annotations
@@ -20,21 +21,14 @@ from digits import NB_TEST, Digits, make_model
 from torch import nn
 
 from swift_loader import SwiftLoader
+from swift_loader.integrations.accelerate import AccelerateLoader, for_accelerate
 
 WANTED_ACCURACY = 0.93
 
 
-def make_loader(accelerator: Accelerator, train: bool) -> SwiftLoader:
-    loader = SwiftLoader(
-        Digits,
-        {"train": train},
-        batch_size=32,
-        nb_consumer=accelerator.num_processes,
-        shuffle=train,
-        nearby_shuffle=0,
-    )
-    loader.start(accelerator.process_index, accelerator.device)
-    return loader
+def make_loader(accelerator: Accelerator, train: bool) -> AccelerateLoader:
+    loader = SwiftLoader(Digits, {"train": train}, batch_size=32, shuffle=train, nearby_shuffle=0)
+    return for_accelerate(loader, accelerator)
 
 
 def main() -> None:
@@ -56,14 +50,14 @@ def main() -> None:
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
-        seen = torch.zeros(2, device=accelerator.device)  # correct, all
+        right = []
         with torch.no_grad():
             for images, labels in test_loader:
-                correct = (model(images).argmax(dim=1) == labels).sum()
-                seen += torch.stack([correct, torch.tensor(len(labels), device=seen.device)])
-        correct_all, all_all = accelerator.reduce(seen).tolist()
-        assert all_all == NB_TEST  # each once: none twice, none left out
-        accuracy = correct_all / all_all
+                found = model(images).argmax(dim=1) == labels
+                right.append(accelerator.gather_for_metrics(found))
+        of_all = torch.cat(right)
+        assert len(of_all) == NB_TEST  # each once: none twice, none left out
+        accuracy = of_all.float().mean().item()
         accelerator.print(f"epoch {epoch + 1}: {accuracy:.1%} right")
     train_loader.close()
     test_loader.close()

@@ -23,6 +23,7 @@ PUBLIC = (
     "swift_loader.dataloader2.iter",
     "swift_loader.dataloader2.map",
     "swift_loader.errors",
+    "swift_loader.integrations.accelerate",
     "swift_loader.integrations.fabric",
     "swift_loader.integrations.lightning",
     "swift_loader.integrations.lightning_metrics",

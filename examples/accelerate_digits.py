@@ -36,7 +36,8 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="8 epochs instead of 16")
     args = parser.parse_args()
 
-    accelerator = Accelerator()
+    # Without GPUs, it sees the processes of torchrun only if it is told to use the CPU.
+    accelerator = Accelerator(cpu=not torch.cuda.is_available())
     plain = make_model()
     model, optimizer = accelerator.prepare(plain, torch.optim.Adam(plain.parameters(), lr=2e-3))
     train_loader = make_loader(accelerator, train=True)

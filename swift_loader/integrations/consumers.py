@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from torch.utils.data import DistributedSampler
 
 from swift_loader.errors import refuse
+from swift_loader.loader.given import given_to
 from swift_loader.loader.loader import SwiftLoader
 
 __all__ = ["has_its_own_state", "in_place_of", "is_told", "with_consumers"]
@@ -39,7 +40,7 @@ def with_consumers(
 
 def is_told(loader: SwiftLoader[Any]) -> bool:
     """Whether the script said how many consumers the loader has."""
-    return "nb_consumer" in loader._given
+    return "nb_consumer" in given_to(loader)
 
 
 def has_its_own_state(loader: SwiftLoader[Any], state: Mapping[str, Any]) -> bool:
@@ -58,8 +59,9 @@ def _check_is_dealt_out(loader: SwiftLoader[Any], world_size: int, who: str) -> 
     """A sampler made for one process gives all of its indices on every rank: an epoch of each rank
     would be the whole one. Of torch's loader, Lightning deals them out.
     """
-    name = next((n for n in ("sampler", "batch_sampler") if n in loader._given), None)
-    if name is None or (given := loader._given[name]) is None:
+    names = given_to(loader)
+    name = next((n for n in ("sampler", "batch_sampler") if n in names), None)
+    if name is None or (given := names[name]) is None:
         return
     if not isinstance(getattr(given, "sampler", given), DistributedSampler):
         refuse(

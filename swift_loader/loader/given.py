@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import Signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_loader.errors import ConfigError
 
-__all__ = ["given_by_name", "refuse_unknown"]
+if TYPE_CHECKING:
+    from swift_loader.loader.loader import SwiftLoader
+
+__all__ = ["given_by_name", "given_to", "refuse_unknown"]
 
 # Words of other libraries, and what belongs elsewhere.
 _HINTS = {
@@ -24,6 +27,11 @@ _HINTS = {
     "to_device": "it goes to loader.start(to_device=...)",
     "world_size": "give nb_consumer, the number of ranks",
 }
+
+
+def given_to(loader: SwiftLoader[Any]) -> Mapping[str, Any]:
+    """What the script has given to a loader, by name; without what is large."""
+    return loader._given
 
 
 def given_by_name(

@@ -32,6 +32,12 @@ DOCUMENTED = {
 
 #: Where each is used, and what stops working without it.
 PRIVATE = {
+    "_accelerator_connector": {
+        "integrations/lightning.py": "`Trainer(use_distributed_sampler=False)` is not heeded",
+    },
+    "_data_fetcher": {
+        "integrations/lightning.py": "a resume of a stream loses the batch that was fetched ahead",
+    },
     "torch.utils.data._utils": {
         "batch/collate.py": "types that the user registered with torch are collated as here only",
         "dataloader2/iter/prefetch.py": "`pin_memory()` of data pipes",

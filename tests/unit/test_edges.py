@@ -29,7 +29,7 @@ DOORS = {
     "pipeline": "answers elsewhere item link local reader shell supervision",
     "ranks": "agreement exchange",
     "report": "groups runs",
-    "loader": "delivering engine epoch handing_on loader",
+    "loader": "delivering engine epoch given handing_on last_step loader",
     "remote": "address binding client commands endpoint keys source status",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -94,8 +95,16 @@ def test_every_epoch_ends_once_after_its_last_batch(party: Any, port: str) -> No
 
 
 def test_a_new_consumer_for_each_epoch_gets_each_epoch(party: Any, port: str) -> None:
+    # Only the first epoch waits for both. So nobody takes more than is kept before both are there.
+    both = multiprocessing.get_context("fork").Barrier(2)
+
     def anew() -> list[int]:
-        return [number_of(batch) for _ in range(3) for batch in TensorConsumer(port)]
+        numbers = []
+        for _ in range(3):
+            with TensorConsumer(port) as consumer:
+                both.wait(60)
+                numbers += [number_of(batch) for batch in consumer]
+        return numbers
 
     producer = party(produce, port, 50, epochs=3, wait_for=2)
     consumers = [party(anew), party(anew)]

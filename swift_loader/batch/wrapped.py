@@ -46,7 +46,9 @@ def listeners_of(*things: Any, method: str = "set_epoch") -> list[Any]:
 
 
 def calls_of(dataset: Any, method: str) -> list[Callable[..., Any]]:
-    """What a call of `method` of `dataset` is: its own one, else those of what it wraps."""
+    """The bound methods that a call of `method` means: the data set's own one; where it has none,
+    those of what it wraps.
+    """
     own = getattr(dataset, method, None)
     if callable(own):
         return [own]

@@ -123,8 +123,10 @@ class Dataset:
 
 
 def _kinds(config: Config) -> frozenset[type]:
-    """The classes of the data set and of what it wraps, as far as they are known; none of what a
-    function makes. A data set that a wrapper makes by itself is not known.
+    """The classes of the data set and of what it wraps, as far as they are known.
+
+    There are none if a function makes one of the data sets. What a wrapper makes by itself is left
+    out.
     """
     factory, kwargs = config.dataset_class, config.dataset_kwargs
     if isinstance(factory, Mixture):

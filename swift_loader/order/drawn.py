@@ -28,7 +28,7 @@ class Replay:
 
 @dataclass(eq=False)
 class Drawn:
-    """What was drawn of the epoch that the training loop is in."""
+    """What was drawn of an epoch that the training loop has begun."""
 
     taken: Taken
     replay: Replay | None = None  # where it goes on after a resume
@@ -37,8 +37,10 @@ class Drawn:
     after: dict[int, tuple[int, Any]] = field(default_factory=dict)  # k batches: checksum, state
     first: int | None = None  # as in `Replay`
     length: int | None = None
-    batches: Iterable[Any] = ()  # those that the sampler was not asked for yet
-    left: dict[int, Any] = field(default_factory=dict)  # how often asked: its generators
+    batches: Iterable[Any] = ()  # iterates those that were not asked for yet
+    left: dict[int, Any] = field(
+        default_factory=dict
+    )  # how its generators stood, by how often it was asked
 
 
 def saved_sampler(

@@ -63,9 +63,9 @@ _LATE = (
     "script has brought that generator back: {}"
 )
 _AS_IT_GOES = (
-    "the sampler draws its keys from a global generator ({}) as it goes, and it is asked ahead of "
-    "the training loop, how far depends on time. If the script draws from it too, in the loop, its "
-    "numbers and the keys differ from run to run: give the sampler a generator of its own"
+    "the sampler draws its keys from a global generator ({}) as it goes, and is asked ahead of "
+    "the training loop, by an amount that depends on time. If the script draws from it too, in the "
+    "loop, its numbers and the keys differ from run to run: give the sampler a generator of its own"
 )
 _END: Any = object()
 _LOOKED_AT = 100  # batches
@@ -231,7 +231,7 @@ class Sampling:
             )
 
     def _note(self, drawn: Drawn, nb_asked: int) -> None:
-        """How the sampler's generators stand now that it was asked so often in this epoch."""
+        """Keep how the sampler's generators stand, now that it was asked so often in this epoch."""
         if self._generators and self._asks_ahead:
             states = {name: state_of(one) for name, one in self._generators.items()}
             drawn.left[nb_asked] = states
@@ -239,9 +239,9 @@ class Sampling:
                 del drawn.left[old]
 
     def _leave_as_torch(self, now: Drawn) -> None:
-        """The generators where torch's loader leaves them at the end of the epochs before `now`.
+        """Bring the generators to where torch's loader leaves them after the epochs before `now`.
 
-        It asks so much ahead in each, and no more.
+        In each epoch, it asks `asks_ahead` batches ahead of the loop, and no more.
         """
         while now in self._begun and self._begun[0] is not now:
             before = self._begun.pop(0)
@@ -257,7 +257,7 @@ class Sampling:
             set_generator(self._generators[name], state)
 
     def _ask_or_set_back(self, before: Drawn) -> None:
-        """Not if the script has seeded one of them since."""
+        """Do so after one epoch, unless the script has seeded one of the generators since."""
         nb_asked = next(reversed(before.left))
         wanted = before.taken.first + len(before.taken.beyond) + self._asks_ahead
         stands = before.left[nb_asked]

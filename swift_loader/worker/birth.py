@@ -21,7 +21,7 @@ import random
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -247,7 +247,7 @@ class Birth:
         Raises `StateError` for one that was forked and can't be copied.
         """
         recipe = recipe_of(unpack(self._payload()))
-        with self.split.watching():
+        with self._watching():
             dataset, _ = build_dataset(recipe)  # a forked one may be the very object that was used
             dataset = self._untouched.instead_of(dataset)
             keep_epochs_apart(dataset)
@@ -255,6 +255,9 @@ class Birth:
             if recipe.worker_init_fn is not None:
                 recipe.worker_init_fn(self._place.id_of(self._index))
         return dataset
+
+    def _watching(self) -> AbstractContextManager[None]:
+        return self.split.watching()
 
     def _announce(self, dataset: Any) -> None:
         if self.nb_samples is None:

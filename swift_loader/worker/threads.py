@@ -66,6 +66,10 @@ class _Birth(Birth):
             with step("running worker_init_fn"):
                 recipe.worker_init_fn(self._place.id_of(self._index))
 
+    def _watching(self) -> contextlib.AbstractContextManager[None]:
+        """A watch would be over the whole training process."""
+        return contextlib.nullcontext()
+
     def _announce(self, dataset: Any) -> None:
         """There is one worker info in a process."""
 

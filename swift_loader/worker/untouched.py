@@ -14,8 +14,9 @@ __all__ = ["Untouched", "holds_the_object"]
 
 
 def holds_the_object(recipe: Recipe) -> bool:
-    """Whether the recipe holds data sets, and does not build them: two of it are the same object,
-    if it is not unpacked in between.
+    """Whether the recipe holds data sets, and does not build them.
+
+    Built again without being unpacked again, it gives the very objects that were used.
     """
     return recipe.dataset_class is given or isinstance(recipe.dataset_class, Mixture)
 
@@ -27,7 +28,7 @@ class Untouched:
         self._copied: Callable[[], Any] | None = None
 
     def keep(self, dataset: Any) -> None:
-        """`dataset` is used, or told something, next."""
+        """Copy `dataset`, which is used, or told something, next."""
         if self._copied is None:
             self._copied = _copied(dataset)
 

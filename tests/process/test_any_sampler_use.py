@@ -233,7 +233,7 @@ LEFT_AFTER = ((0,), (0, 0), (1,), (5, 7), (60, 2), (95, 3), (97,), (99,), (100,)
 def test_epochs_that_are_left_early_are_followed_by_those_of_torch(
     kind: str, options: dict[str, Any]
 ) -> None:
-    """Not of all kinds of places in each run of torch's workers: starting them takes long."""
+    """With workers, only some of the places: torch takes long to start its own for each epoch."""
     places = LEFT_AFTER if not options["num_workers"] else LEFT_AFTER[1::3]
     for left_after in places:
         assert left_early(SwiftLoader, kind, left_after, **options) == left_early(

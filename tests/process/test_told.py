@@ -281,6 +281,21 @@ def test_a_state_of_before_the_calls_takes_them_back(
         assert {one[1:] for batch in loader for one in told(batch)} == {(2, 9)}
 
 
+def test_workers_that_are_threads_build_again_and_touch_nothing_of_the_process() -> None:
+    names = ("is_initialized", "get_rank", "get_world_size")
+    before = [type(os.environ), *(getattr(torch.distributed, name) for name in names)]
+    options: dict[str, Any] = {"num_workers": 2, "start_method": "thread", "nb_consumer": 2}
+    with SwiftLoader(Told(), batch_size=2, validate=False, **options) as loader:
+        loader.start(0)
+        state = loader.state_dict()
+        loader.call_dataset("resize", 7)
+        list(loader)
+        loader.load_state_dict(state)
+        loader.call_dataset("resize", 9)
+        assert {one for batch in loader for one in told(batch)} == {(0, 1, 9)}
+    assert [type(os.environ), *(getattr(torch.distributed, name) for name in names)] == before
+
+
 def test_calls_are_in_the_state() -> None:
     with SwiftLoader(Told(), batch_size=2) as loader:
         loader.call_dataset("resize", 7)
